@@ -19,7 +19,7 @@ use crate::http::resume::{Begun, Match, Order, before_last_batch, distance};
 use crate::in_flight::{Pace, continue_awaited, delay, is_of_all, slow_data};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
-use crate::recovery::{Bursts, Moment, Recovery};
+use crate::recovery::{Bursts, Moment, Recovery, Unseen};
 use crate::stream::Absent;
 
 /// Most requests in flight on one connection; a client that pipelines more gets no answers at all.
@@ -53,6 +53,11 @@ struct Pairing {
     /// The marks of the waiting requests and of the current one.
     marks: VecDeque<Mark>,
     current_mark: Mark,
+    /// What its client had received when it sent the newest request.
+    last_ack: Option<u32>,
+    unseen: Unseen,
+    /// Those of the packet with the last byte of the newest of the waiting ones.
+    last_mark: Mark,
     shown: Shown,
     /// The key that was named last.
     last_key: Key,
@@ -92,6 +97,8 @@ struct Pairing {
     /// The request that 101 answered.
     upgraded: Option<Upgraded>,
     responses_from: u32,
+    /// The sequence number behind the server's bytes so far, when the client's packet at hand came.
+    responses_end: u32,
     /// Sequence number of the client's first byte, once it has sent some.
     requests_from: Option<u32>,
     /// The server had received what is not in the capture, when it sent the packet at hand.
@@ -238,6 +245,7 @@ impl Http {
                 let offset = requests.offset() as u32;
                 let seq = pairing.packets[Side::Client as usize].seq;
                 pairing.requests_from.get_or_insert(seq.wrapping_sub(offset));
+                pairing.responses_end = pairing.responses_from.wrapping_add(responses.offset() as u32);
                 requests.bytes(bytes, at, |event| pairing.request(event, observer));
                 if requests.message_state() != MessageState::Header {
                     pairing.awaits_continue = None;
@@ -377,7 +385,9 @@ impl Pairing {
                 self.unasked_ack = None;
                 self.has_unseen_request &= !self.waiting.is_empty();
                 self.current_mark = self.packets[Side::Client as usize];
-                if !self.is_paired(at) {
+                let is_paired = self.is_paired(at);
+                self.unseen.asked();
+                if !is_paired {
                     self.counted.abandoned += 1;
                     return;
                 }
@@ -428,17 +438,26 @@ impl Pairing {
                 }
                 self.waiting.push_back(exchange);
                 self.marks.push_back(self.current_mark);
+                // What a snap length cut is found to have ended when something else comes.
+                let is_at_hand = self.packet_at.is_some_and(|packet| packet.ns == at.ns);
+                self.last_mark =
+                    if is_at_hand { self.packets[Side::Client as usize] } else { self.current_mark };
             }
             Event::Lost(at) => {
                 // From here on an answer may be that of a request in a hole.
                 self.has_cut_requests = false;
                 self.is_resuming = true;
                 self.has_unseen_request |= !self.waiting.is_empty();
+                let is_certain = !self.order.has_hole && self.recovery.is_none();
                 self.forget_request(at);
                 // A hole shows late: what it held may have been answered already, as far as the server had it.
                 let has_had = |ack| self.requests_end.is_none_or(|end| distance(ack, end) >= 0);
                 let are_answered = self.unasked_ack.is_some_and(has_had);
                 self.has_lost_requests = !self.bursts.are_single() && !are_answered;
+                if is_certain && !are_answered {
+                    // At least one is in the hole.
+                    self.unseen.missing(self.waiting.len() + 1);
+                }
                 self.lost_order(at);
             }
         }
@@ -453,6 +472,7 @@ impl Pairing {
             self.recovery = None;
             (self.order.has_hole, self.is_resuming, self.known_end) = (false, false, None);
         }
+        let is_asking_again = self.last_ack.replace(self.current_mark.ack) != Some(self.current_mark.ack);
         if self.hides_requests {
             return false;
         }
@@ -464,7 +484,11 @@ impl Pairing {
             return false;
         }
         self.left_with_lost = None;
-        let newest = self.marks.back().map(|&mark| [mark; 2]);
+        if self.asks_before_all_answers(is_asking_again) {
+            self.recover(at);
+            return false;
+        }
+        let newest = self.marks.back().map(|&mark| [mark, self.last_mark]);
         let marks = self.marks.iter().copied();
         let waits = || self.bursts.have_ended(resume::most_together(marks));
         match self.order.begins(self.current_mark, newest, self.known_end, waits) {
@@ -483,6 +507,21 @@ impl Pairing {
         }
     }
 
+    /// Whether requests are in flight behind a hole in the requests, perhaps such as were not seen, while the client asks again: it does
+    /// not wait for all answers.
+    fn asks_before_all_answers(&mut self, is_asking_again: bool) -> bool {
+        if !is_asking_again {
+            return false;
+        }
+        // It may have received answers in a hole that has not shown itself.
+        let asks = self.unseen.are_any() && distance(self.current_mark.ack, self.responses_end) <= 0;
+        if !asks {
+            self.unseen.forget();
+        }
+        self.order.is_overlapped |= asks;
+        asks
+    }
+
     /// Something is missing: a client that sends on without waiting does not show how many answers or requests.
     fn lost_order(&mut self, at: At) {
         self.order.has_hole |= !self.waiting.is_empty();
@@ -492,7 +531,8 @@ impl Pairing {
     }
 
     fn recover(&mut self, at: At) {
-        let (in_flight, marks) = (self.waiting.len(), self.marks.iter().copied());
+        let in_flight = self.waiting.len().max(self.unseen.take());
+        let marks = self.marks.iter().copied();
         let together = resume::most_together(marks);
         self.forget_request(at);
         self.forget_waiting(at);
@@ -592,6 +632,7 @@ impl Pairing {
                     return;
                 }
                 self.pace.message(Side::Server);
+                self.unseen.answered();
                 if let Some(recovery) = &mut self.recovery {
                     recovery.answered();
                     return;
@@ -619,7 +660,7 @@ impl Pairing {
                 exchange.response_end_seq = self.responses_from.wrapping_add(offset as u32);
                 self.known_end = Some(exchange.response_end_seq);
                 let in_flight = self.waiting.len() + usize::from(self.current.is_some());
-                self.bursts.answered(in_flight + usize::from(self.is_behind_unseen));
+                self.bursts.answered(in_flight + usize::from(self.is_behind_unseen || self.unseen.are_any()));
                 self.order.has_hole &= !self.waiting.is_empty();
                 self.pace.end(at);
                 if status == 101 {
@@ -632,6 +673,7 @@ impl Pairing {
                 self.response = None;
                 self.is_orphan = false;
                 self.is_resuming = true;
+                self.unseen.forget();
                 self.pace.interrupted();
                 self.lost_order(at);
             }

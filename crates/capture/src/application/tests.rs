@@ -6,6 +6,7 @@ use record::{Exchange, OpKind, Outcome, Status, Verb, Word};
 use std::collections::VecDeque;
 
 use super::*;
+use crate::decode::play::each_packet::{Cost, Stage, assert_each_packet_lost};
 use crate::observer::seen::Seen;
 
 use Side::{Client, Server};
@@ -19,6 +20,10 @@ struct Play {
     next: [u32; 2],
     /// What of each side's bytes the other side has read, for packets that leave before it reads on.
     read: [u32; 2],
+    /// The sequence number before each side's last bytes.
+    before: [u32; 2],
+    /// Bytes of each side that are missing, and that nothing has shown so far.
+    unnoticed: [u64; 2],
 }
 
 /// How a capture begins.
@@ -33,7 +38,15 @@ impl Play {
         let mut application =
             Application::new(1, port, Protocol::Auto, Shown::default(), from == From::Middle);
         application.responses_begin_at(5000);
-        Self { application, seen: Seen::default(), ns: 0, next: [1000, 5000], read: [0; 2] }
+        Self {
+            application,
+            seen: Seen::default(),
+            ns: 0,
+            next: [1000, 5000],
+            read: [0; 2],
+            before: [1000, 5000],
+            unnoticed: [0; 2],
+        }
     }
 
     /// The peer has read what this side has sent so far.
@@ -57,6 +70,11 @@ impl Play {
         self.ns += 1000;
         let at = At { ns: self.ns, frame: self.ns / 1000 };
         self.application.packet(side, self.next[side as usize], ack);
+        let missing = std::mem::take(&mut self.unnoticed[side as usize]);
+        if missing > 0 {
+            self.application.missing(side, Absent::Lost, missing, at, &mut self.seen);
+        }
+        self.before[side as usize] = self.next[side as usize];
         self.next[side as usize] += bytes.len() as u32;
         self.application.bytes(side, bytes, at, &mut self.seen);
         self
@@ -89,6 +107,37 @@ impl Play {
         assert_eq!(counted.unanswered, self.seen.unanswered.len() as u64);
         assert_eq!(self.application.pace().ended, self.seen.exchanges.len() as u64, "told once each");
         (self.application.name(), self.seen.exchanges, counted)
+    }
+}
+
+impl Stage for Play {
+    fn wait(&mut self, ns: u64) {
+        self.ns += ns;
+    }
+
+    fn packet(&mut self, side: Side, bytes: &[u8], is_behind: bool) {
+        let read = if is_behind { self.before } else { self.next };
+        self.say_with(side, bytes, read[side.peer() as usize]);
+    }
+
+    fn lost(&mut self, side: Side, bytes: &[u8], is_noticed: bool) {
+        self.ns += 1000;
+        self.before[side as usize] = self.next[side as usize];
+        match is_noticed {
+            true => _ = self.lose(side, std::str::from_utf8(bytes).unwrap()),
+            false => {
+                self.next[side as usize] += bytes.len() as u32;
+                self.unnoticed[side as usize] += bytes.len() as u64;
+            }
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.ns
+    }
+
+    fn told(self) -> Vec<Exchange> {
+        self.end().1
     }
 }
 
@@ -522,6 +571,20 @@ fn no_hole_shifts_the_answers_of_http_in_flight() {
         }
         assert!(name == "http" && (12..=ROUNDS - lost).contains(&exchanges.len()), "{}", exchanges.len());
     }
+}
+
+#[test]
+fn a_lost_packet_of_http_gives_no_request_the_response_of_another() {
+    let get = |path: &str| format!("GET /{path} HTTP/1.1\r\nHost: b\r\n\r\n");
+    let [a, b] = [get("a"), get("longer/path/b")];
+    let post = format!("POST /c HTTP/1.1\r\nHost: b\r\nContent-Length: 30\r\n\r\n{}", "c".repeat(30));
+    let ok = |n: usize| format!("HTTP/1.1 200 OK\r\nContent-Length: {n}\r\n\r\n{}", "d".repeat(n));
+    let (short, long) = (ok(3), ok(50));
+    let requests = [(&a, &short), (&post, &long), (&b, &short), (&a, &long)];
+    let requests = requests.map(|(asked, answer)| (asked.as_bytes(), answer.as_bytes()));
+    // Of two packets near each other, one of each side, 4 of 3,678 pairs give a request the response of another.
+    let cost = Cost { from: 1, most: 1, is_one_batch: false };
+    assert_each_packet_lost(|| Play::new(80, From::Syn), &requests, cost);
 }
 
 /// Requests that leave together and are answered one by one: whichever packet is missing, none has another's answer.

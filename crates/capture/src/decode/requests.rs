@@ -20,7 +20,7 @@ use crate::http::resume::{self, Match, Order, before_last_batch};
 use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
-use crate::recovery::{Bursts, Recovery};
+use crate::recovery::{Bursts, Recovery, Unseen};
 use beginning::Beginning;
 use undecided::Undecided;
 use unpaired::{Answer, Fits, Unpaired};
@@ -128,8 +128,7 @@ pub(crate) struct Requests {
     most_together: usize,
     /// Its client had received more than the one before.
     is_asking_again: bool,
-    /// Behind a hole in the requests: those that are in flight at least, seen or not.
-    unseen: Option<i64>,
+    unseen: Unseen,
     /// Requests that are answered in order are missing, and the next ones may have left together with them.
     has_lost_requests: bool,
     /// The acknowledgement number of requests that may have done so: they are left out.
@@ -258,7 +257,7 @@ impl Requests {
             self.is_left_out = !self.is_paired(mark);
             self.is_undecided = self.is_left_out && self.recovery.is_some() && self.undecided.is_some();
             if !self.has_units {
-                self.count_unseen(1);
+                self.unseen.asked();
             }
             if self.is_left_out {
                 self.unit_of(Recovery::asked);
@@ -574,7 +573,7 @@ impl Requests {
     pub(crate) fn answered(&mut self, of: Of, status: Status) {
         let Passing { end_seq, ended, .. } = self.passing;
         if of == Of::Order && !self.has_units {
-            self.count_unseen(-1);
+            self.unseen.answered();
         }
         let open = match of {
             Of::Order if self.recovery.is_some() => {
@@ -706,7 +705,7 @@ impl Requests {
             // A hole of answers leaves requests in flight for ever, by which it is measured; one of requests does not.
             self.lost_order();
         } else {
-            self.unseen = None;
+            self.unseen.forget();
         }
         let has_hole = self.order.has_hole;
         self.interrupted();
@@ -736,7 +735,7 @@ impl Requests {
         if !are_answered && is_certain {
             let in_flight = if self.has_units { self.units } else { self.in_flight() };
             // At least one is in the hole, unless it may hold no more than the rest of the newest.
-            self.unseen = self.unseen.max(Some(in_flight as i64 + i64::from(!self.is_asking)));
+            self.unseen.missing(in_flight + usize::from(!self.is_asking));
         }
     }
 

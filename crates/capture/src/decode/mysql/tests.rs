@@ -420,6 +420,6 @@ fn a_lost_packet_gives_no_operation_the_answer_of_another() {
     assert_each_packet_lost(
         || started(usize::MAX, CAPABILITIES),
         &[both, both].concat(),
-        Cost { from: 1, is_one_batch: false },
+        Cost { from: 1, most: 2, is_one_batch: false },
     );
 }

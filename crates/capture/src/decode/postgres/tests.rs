@@ -444,6 +444,6 @@ fn a_lost_packet_gives_no_operation_the_answer_of_another() {
     assert_each_packet_lost(
         || started(usize::MAX),
         &[both, both].concat(),
-        Cost { from: 0, is_one_batch: false },
+        Cost { from: 0, most: 2, is_one_batch: false },
     );
 }

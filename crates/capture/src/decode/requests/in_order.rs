@@ -107,20 +107,13 @@ impl Requests {
     /// The answer at hand, which is complete, is of none of the requests.
     pub(crate) fn answered_none(&mut self) {
         if !self.has_units {
-            self.count_unseen(-1);
-        }
-    }
-
-    /// Behind a hole in the requests, one has been asked (1) or answered (-1).
-    pub(super) fn count_unseen(&mut self, count: i64) {
-        if let Some(unseen) = &mut self.unseen {
-            *unseen += count;
+            self.unseen.answered();
         }
     }
 
     /// Whether requests that were not seen may be in flight: 1 or 0.
     pub(super) fn more_in_flight(&self) -> usize {
-        usize::from(self.is_behind_unseen || self.unseen.is_some_and(|unseen| unseen > 0))
+        usize::from(self.is_behind_unseen || self.unseen.are_any())
     }
 
     /// Whether requests are in flight behind a hole in the requests, perhaps such as were not seen, while the client asks again: it does
@@ -130,9 +123,9 @@ impl Requests {
             return false;
         }
         // It may have received answers in a hole that has not shown itself.
-        let asks = self.unseen.is_some_and(|unseen| unseen > 0) && !self.is_behind_unseen;
+        let asks = self.unseen.are_any() && !self.is_behind_unseen;
         if !asks {
-            self.unseen = None;
+            self.unseen.forget();
         }
         self.order.is_overlapped |= asks;
         asks
@@ -145,7 +138,7 @@ impl Requests {
             (false, true) => self.units,
             (false, false) => self.in_flight(),
         };
-        let open = open.max(usize::try_from(self.unseen.take().unwrap_or(0)).unwrap_or(0));
+        let open = open.max(self.unseen.take());
         self.counted.abandoned += self.in_flight() as u64;
         self.forget_queue();
         let bursts = if self.has_units { &self.unit_bursts } else { &self.bursts };
@@ -176,7 +169,7 @@ impl Requests {
     /// What has one answer has been sent as a whole.
     pub(crate) fn unit_asked(&mut self) {
         (self.has_units, self.is_within_unit) = (true, false);
-        self.count_unseen(1);
+        self.unseen.asked();
         match &mut self.recovery {
             Some(recovery) => recovery.asked(),
             None => self.units += 1,
@@ -185,7 +178,7 @@ impl Requests {
 
     /// An answer to what was sent as a whole has come.
     pub(crate) fn unit_answered(&mut self) {
-        self.count_unseen(-1);
+        self.unseen.answered();
         if let Some(recovery) = &mut self.recovery {
             recovery.answered();
         } else {
