@@ -56,6 +56,8 @@ struct Pairing {
     /// What its client had received when it sent the newest request.
     last_ack: Option<u32>,
     unseen: Unseen,
+    /// Answers are missing, and none has come since: those of requests that are missing, too, may be among them.
+    has_lost_answers: bool,
     /// Those of the packet with the last byte of the newest of the waiting ones.
     last_mark: Mark,
     shown: Shown,
@@ -448,7 +450,7 @@ impl Pairing {
                 self.has_cut_requests = false;
                 self.is_resuming = true;
                 self.has_unseen_request |= !self.waiting.is_empty();
-                let is_certain = !self.order.has_hole && self.recovery.is_none();
+                let is_certain = !self.order.has_hole && self.recovery.is_none() && !self.has_lost_answers;
                 self.forget_request(at);
                 // A hole shows late: what it held may have been answered already, as far as the server had it.
                 let has_had = |ack| self.requests_end.is_none_or(|end| distance(ack, end) >= 0);
@@ -586,6 +588,7 @@ impl Pairing {
             Event::Began(at) => {
                 self.began += 1;
                 self.awaits_continue = None;
+                self.has_lost_answers = false;
                 // The missing ones are answered: the next requests do not leave with them.
                 self.has_lost_requests = false;
                 let response = self.response_mark();
@@ -671,6 +674,7 @@ impl Pairing {
             Event::Lost(at) => {
                 // Which responses are missing shows the next one.
                 self.response = None;
+                self.has_lost_answers = true;
                 self.is_orphan = false;
                 self.is_resuming = true;
                 self.unseen.forget();

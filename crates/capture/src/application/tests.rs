@@ -573,6 +573,32 @@ fn no_hole_shifts_the_answers_of_http_in_flight() {
     }
 }
 
+/// A time without captured packets takes the end of an answer, the next request and its answer; what the server sent shows it first.
+#[test]
+fn a_gap_costs_a_client_that_waits_what_was_in_it() {
+    let redis = ("*2\r\n$3\r\nGET\r\n$1\r\na\r\n", "$3\r\nabc\r\n");
+    for (port, (asked, answer)) in [(80, (GET, OK)), (6379, redis)] {
+        let mut play = Play::new(port, From::Syn);
+        for round in 0..20 {
+            play.ns += 1_000_000_000;
+            play.say(Client, asked);
+            if round == 6 {
+                let (begun, rest) = answer.split_at(answer.len() - 3);
+                play.say(Server, begun).lose(Server, &[rest, answer].concat()).lose(Client, asked);
+            } else {
+                play.say(Server, answer);
+            }
+        }
+        // The one that was asked before, and the one behind, which may have left with those that are missing.
+        let (_, exchanges, _) = play.end();
+        assert!(exchanges.len() >= 18, "{port}: {}", exchanges.len());
+        for exchange in exchanges {
+            let second = |stamp: record::Stamp| stamp.ns().unwrap() / 1_000_000_000;
+            assert_eq!(second(exchange.request.began), second(exchange.response.ended), "{port}");
+        }
+    }
+}
+
 #[test]
 fn a_lost_packet_of_http_gives_no_request_the_response_of_another() {
     let get = |path: &str| format!("GET /{path} HTTP/1.1\r\nHost: b\r\n\r\n");

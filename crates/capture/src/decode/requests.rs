@@ -129,6 +129,8 @@ pub(crate) struct Requests {
     /// Its client had received more than the one before.
     is_asking_again: bool,
     unseen: Unseen,
+    /// Answers are missing, and none has come since: those of requests that are missing, too, may be among them.
+    has_lost_answers: bool,
     /// Requests that are answered in order are missing, and the next ones may have left together with them.
     has_lost_requests: bool,
     /// The acknowledgement number of requests that may have done so: they are left out.
@@ -572,6 +574,7 @@ impl Requests {
     /// The answer is complete, with the messages so far.
     pub(crate) fn answered(&mut self, of: Of, status: Status) {
         let Passing { end_seq, ended, .. } = self.passing;
+        self.has_lost_answers = false;
         if of == Of::Order && !self.has_units {
             self.unseen.answered();
         }
@@ -706,6 +709,7 @@ impl Requests {
             self.lost_order();
         } else {
             self.unseen.forget();
+            self.has_lost_answers = true;
         }
         let has_hole = self.order.has_hole;
         self.interrupted();
@@ -731,7 +735,10 @@ impl Requests {
         let are_answered = self.unasked_ack.is_some_and(has_had);
         self.has_lost_requests |= may_leave_together && !are_answered;
         self.received_lost = self.answering.filter(|answering| has_had(answering.ack));
-        let is_certain = !self.order.has_hole && self.recovery.is_none() && self.beginning.is_none();
+        let is_certain = !self.order.has_hole
+            && !self.has_lost_answers
+            && self.recovery.is_none()
+            && self.beginning.is_none();
         if !are_answered && is_certain {
             let in_flight = if self.has_units { self.units } else { self.in_flight() };
             // At least one is in the hole, unless it may hold no more than the rest of the newest.
