@@ -153,11 +153,6 @@ impl Recovery {
         }
     }
 
-    /// The client has closed the connection. Whether no request is in flight, if it has waited for all answers.
-    pub(crate) fn ends(&self) -> bool {
-        !self.is_within && self.open == self.least
-    }
-
     /// A request is complete.
     pub(crate) fn asked(&mut self) {
         self.open += 1;

@@ -424,9 +424,7 @@ impl Memcached {
     /// A request is complete, which may have an answer or has none.
     fn sent(&mut self, is_optional: bool, is_silent: bool, requests: &mut Requests) {
         requests.asked(Of::Order);
-        if is_optional && !std::mem::replace(&mut self.is_quiet, true) {
-            requests.may_lack_answers();
-        }
+        self.is_quiet |= is_optional;
         if is_silent || is_optional && self.quiet >= QUIET_MAX {
             requests.forget(Of::Order);
         } else if is_optional {

@@ -152,8 +152,6 @@ pub(crate) struct Requests {
     undecided: Option<Undecided>,
     /// The newest request in order is one of these.
     is_undecided: bool,
-    /// Requests may have no answers, by their protocol.
-    lacks_answers: bool,
     /// What has one answer, where several requests may have one together: those in flight, and how many answers there are from one
     /// moment without any to the next.
     units: usize,

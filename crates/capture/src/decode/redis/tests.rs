@@ -452,3 +452,38 @@ fn a_lost_packet_costs_its_batch() {
     ];
     assert_each_packet_lost(|| Play::new(&ENTRY), &requests, Cost { from: 0, most: 2, is_one_batch: true });
 }
+
+/// A client that sends on when some answers have come, and whose next hole is one of answers, before its requests are paired again.
+#[test]
+fn a_second_hole_does_not_end_pairing() {
+    const BATCHES: usize = 60;
+    for second in [Client, Server] {
+        let mut play = Play::new(&ENTRY);
+        for batch in 0..BATCHES {
+            play.pause(1_000_000_000);
+            for n in 0..4 {
+                let is_lost =
+                    |side| (batch, n, side) == (10, 1, Client) || (batch, n, side) == (14, 2, second);
+                if is_lost(Client) {
+                    play.lose(Client, GET.len() as u64);
+                } else {
+                    play.say(Client, GET);
+                }
+                // One answer behind the second request, and the others behind the last two.
+                for _ in 0..[0, 1, 1, 2][n] {
+                    if is_lost(Server) {
+                        play.lose(Server, 9);
+                    } else {
+                        play.say(Server, "$3\r\nabc\r\n");
+                    }
+                }
+            }
+        }
+        let told = play.end();
+        // What is between the holes, and the batches that they are in.
+        assert!(told.exchanges.len() >= 4 * (BATCHES - 6), "{second:?}: {}", told.exchanges.len());
+        assert!(told.longest_ns(0) < 1_000_000_000);
+        let last = told.exchanges.last().map(|exchange| exchange.request.began.ns().unwrap());
+        assert!(last > Some((BATCHES as u64) * 1_000_000_000), "{second:?}");
+    }
+}

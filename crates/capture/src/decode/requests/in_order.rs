@@ -145,7 +145,7 @@ impl Requests {
         let together = if self.has_units { 0 } else { self.most_together };
         self.recovery = Some(Recovery::new(bursts, self.order.is_overlapped, open, together));
         self.drop_undecided();
-        self.undecided = (!self.has_units && !self.lacks_answers).then(Undecided::default);
+        self.undecided = (!self.has_units).then(Undecided::default);
         self.is_orphan = false;
     }
 

@@ -79,11 +79,4 @@ impl Requests {
             self.complete(open, answer, true);
         }
     }
-
-    /// Requests may have no answers: what is kept cannot be counted.
-    pub(crate) fn may_lack_answers(&mut self) {
-        self.lacks_answers = true;
-        self.drop_undecided();
-        self.undecided = None;
-    }
 }

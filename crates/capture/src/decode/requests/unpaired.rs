@@ -11,7 +11,7 @@ use super::{Open, Passing, Requests};
 use crate::http::Mark;
 use crate::http::resume;
 use crate::packet::At;
-use crate::recovery::{ANSWERS_MAX, Recovery};
+use crate::recovery::ANSWERS_MAX;
 
 /// An answer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -201,9 +201,7 @@ impl Requests {
         if self.unpaired.as_ref().is_some_and(|unpaired| unpaired.least == in_flight) {
             self.pair(in_flight);
         }
-        if self.recovery.as_ref().is_some_and(Recovery::ends) {
-            self.pair_undecided();
-        }
+        self.pair_undecided();
     }
 
     /// Drops the kept answers, with as many requests.
