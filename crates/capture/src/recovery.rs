@@ -168,7 +168,7 @@ impl Recovery {
     /// An answer has come.
     pub(crate) fn answered(&mut self) {
         if self.turn > 0 {
-            let is_turn = self.turn >= self.together && self.open == self.least + self.turn as i64;
+            let is_turn = self.turn >= self.together && self.open == self.least.saturating_add(self.turn as i64);
             self.turns = if is_turn { self.turns + 1 } else { 0 };
             self.turn = 0;
         }
@@ -218,6 +218,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_hole_within_a_request_is_no_moment() {
+        let mut recovery = Recovery::new(&Bursts::default(), false, 1, 0);
+        for _ in 0..20 {
+            // They began before the hole.
+            (0..2).for_each(|_| recovery.asked());
+            (0..2).for_each(|_| recovery.answered());
+        }
+        assert_eq!(recovery.begins(), Moment::Fewer);
     }
 
     #[test]
