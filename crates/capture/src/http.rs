@@ -19,7 +19,7 @@ use crate::http::resume::{Begun, Match, Order, before_last_batch, distance};
 use crate::in_flight::{Pace, continue_awaited, delay, is_of_all, slow_data};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
-use crate::recovery::{Bursts, Moment, Recovery, Unseen};
+use crate::recovery::{Bursts, Moment, Recovery, Silence, Unseen};
 use crate::stream::Absent;
 
 /// Most requests in flight on one connection; a client that pipelines more gets no answers at all.
@@ -56,6 +56,7 @@ struct Pairing {
     /// What its client had received when it sent the newest request.
     last_ack: Option<u32>,
     unseen: Unseen,
+    silence: Silence,
     /// Answers are missing, and none has come since: those of requests that are missing, too, may be among them.
     has_lost_answers: bool,
     /// Those of the packet with the last byte of the newest of the waiting ones.
@@ -249,6 +250,7 @@ impl Http {
                 pairing.requests_from.get_or_insert(seq.wrapping_sub(offset));
                 pairing.responses_end = pairing.responses_from.wrapping_add(responses.offset() as u32);
                 requests.bytes(bytes, at, |event| pairing.request(event, observer));
+                pairing.silence.sent(at.ns);
                 if requests.message_state() != MessageState::Header {
                     pairing.awaits_continue = None;
                 }
@@ -256,6 +258,7 @@ impl Http {
             }
             Side::Server => {
                 pairing.heard = Stamp::at(at.ns);
+                pairing.silence.sent(at.ns);
                 pairing.note_unseen(requests.offset());
                 requests.end_cut(|event| pairing.request(event, observer));
                 while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
@@ -296,6 +299,7 @@ impl Http {
     ) {
         self.turn(side);
         let Self { requests, responses, pairing, .. } = self;
+        pairing.silence.missing();
         match side {
             Side::Client => {
                 let end = requests.offset().wrapping_add(count) as u32;
@@ -467,8 +471,9 @@ impl Pairing {
 
     /// Whether the request that begins is paired with its answer.
     fn is_paired(&mut self, at: At) -> bool {
+        let is_silent = self.silence.sent(at.ns);
         if let Some(recovery) = &mut self.recovery {
-            if recovery.begins() != Moment::Idle {
+            if recovery.begins(is_silent) != Moment::Idle {
                 return false;
             }
             self.recovery = None;
@@ -652,6 +657,8 @@ impl Pairing {
                     return;
                 };
                 let ended = Stamp::at(at.ns);
+                let took_ns = ended.since(exchange.request.began).unwrap_or(0);
+                self.silence.answered(u64::try_from(took_ns).unwrap_or(0));
                 exchange.response = Passage { ended, last_frame: at.frame, ..passage };
                 exchange.op.response_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
                 exchange.op.data_bytes =

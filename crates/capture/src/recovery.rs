@@ -2,8 +2,10 @@
 //!
 //! A client that sends on without waiting for its answers does not show how many of them a hole held, and one answer too few shifts all
 //! that follow. But now and then it has no request in flight. Counted through the hole, requests without an answer are then as
-//! many as the hole has made: the fewest there ever are. So nothing is paired until that moment has come again, which is certain
-//! when many more answers have passed than ever did between two such moments before.
+//! many as the hole has made: the fewest there ever are. So nothing is paired until that moment has come again. It is certain when it
+//! comes again and again with as many answers in between as there always were; or when both sides are silent then for much longer than
+//! any answer has taken. That many answers have passed since shows nothing: a client that has just found more to do may never be
+//! without a request in flight again, and captures lose packets just then.
 
 /// Longest stretch for which the moment is waited for: clients with longer ones may have none.
 pub(crate) const ANSWERS_MAX: usize = 2048;
@@ -13,6 +15,9 @@ pub(crate) const ANSWERS_MAX: usize = 2048;
 pub(crate) struct Bursts {
     /// The longest that has ended.
     longest: usize,
+    /// The shortest that has ended, of more than one answer, and how many of them have.
+    shortest: usize,
+    ended: u8,
     /// Answers of the one that goes on.
     current: usize,
     /// Answers, up to as many as show a habit.
@@ -29,6 +34,12 @@ impl Bursts {
         self.seen = self.seen.saturating_add(1);
         if in_flight == 0 {
             self.longest = self.longest.max(self.current);
+            if self.current > 1 {
+                // The first one may lack what a log-in, or a number of its own, had.
+                let is_first = self.ended <= 1;
+                self.shortest = if is_first { self.current } else { self.shortest.min(self.current) };
+                self.ended = self.ended.saturating_add(1);
+            }
             self.current = 0;
         }
     }
@@ -43,13 +54,69 @@ impl Bursts {
         self.longest > 1 || together <= 1
     }
 
-    /// Answers behind which a client that has had no moment without a request in flight would have had one; `None` if that cannot
-    /// be told: the client may have none, if the burst that goes on, with so many requests in flight, is the longest.
-    pub(crate) fn certain(&self, in_flight: usize) -> Option<usize> {
-        let certain = self.longest.saturating_mul(3).saturating_add(16);
+    /// Answers from one such moment to the next, if there were always as many.
+    fn period(&self, in_flight: usize) -> Option<usize> {
+        let are_even = self.ended == 0 || self.shortest == self.longest;
+        (self.is_known(in_flight) && are_even).then_some(self.longest)
+    }
+
+    fn is_known(&self, in_flight: usize) -> bool {
         // What a hole cuts may count twice.
-        let is_known = self.current.saturating_add(in_flight) <= self.longest + self.longest / 4;
-        (is_known && self.longest > 0 && certain < ANSWERS_MAX).then_some(certain)
+        self.longest > 0 && self.current.saturating_add(in_flight) <= self.longest + self.longest / 4
+    }
+}
+
+/// The moments that may be without a request in flight: those with the fewest open.
+#[derive(Debug)]
+pub(crate) struct Moments {
+    /// The fewest there have been.
+    least: i64,
+    /// Answers since the last such moment.
+    since: usize,
+    period: Option<usize>,
+    /// How often it has come after the period.
+    regular: usize,
+}
+
+/// So often a moment comes after the period, and so many answers pass meanwhile, until it is certain.
+const REGULAR: usize = 3;
+const REGULAR_ANSWERS: usize = 16;
+
+impl Moments {
+    /// Of a client with such bursts, which has so many requests in flight at least.
+    pub(crate) fn new(bursts: &Bursts, in_flight: usize) -> Self {
+        Self { least: i64::MAX, since: 0, period: bursts.period(in_flight), regular: 0 }
+    }
+
+    /// The fewest requests that were open.
+    pub(crate) fn least(&self) -> i64 {
+        self.least
+    }
+
+    /// An answer has come.
+    pub(crate) fn answered(&mut self) {
+        self.since += 1;
+    }
+
+    /// So many requests are open, at a time that is silent or not: neither side has sent for much longer than any answer has taken.
+    pub(crate) fn at(&mut self, open: i64, is_silent: bool) -> Moment {
+        if open > self.least {
+            return Moment::Unknown;
+        }
+        let are_fewer = open < self.least;
+        self.least = open;
+        if self.since > 0 {
+            let is_regular = !are_fewer && self.period == Some(self.since);
+            self.regular = if is_regular { self.regular + 1 } else { 0 };
+            self.since = 0;
+        }
+        let regular_answers = self.regular.saturating_mul(self.period.unwrap_or(0));
+        let is_certain = is_silent || self.regular >= REGULAR && regular_answers >= REGULAR_ANSWERS;
+        match is_certain {
+            true => Moment::Idle,
+            false if are_fewer => Moment::Fewer,
+            false => Moment::Unknown,
+        }
     }
 }
 
@@ -98,15 +165,50 @@ pub(crate) enum Moment {
     Idle,
 }
 
+/// Times of the longest answer for which both sides are silent where no request is in flight.
+const SILENT: u64 = 8;
+
+/// Answers that show how long one may take.
+const SEEN: u8 = 16;
+
+/// How long answers take, and when something was last sent, nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Silence {
+    longest_ns: u64,
+    /// Answers, up to as many as show it.
+    answers: u8,
+    last_ns: u64,
+    /// Something has been sent since that is missing.
+    is_unknown: bool,
+}
+
+impl Silence {
+    /// An answer took this time.
+    pub(crate) fn answered(&mut self, ns: u64) {
+        self.longest_ns = self.longest_ns.max(ns);
+        self.answers = self.answers.saturating_add(1);
+    }
+
+    /// Something is missing.
+    pub(crate) fn missing(&mut self) {
+        self.is_unknown = true;
+    }
+
+    /// Something is sent. Whether it follows a silence.
+    pub(crate) fn sent(&mut self, at_ns: u64) -> bool {
+        let silent_ns = at_ns.saturating_sub(self.last_ns);
+        self.last_ns = self.last_ns.max(at_ns);
+        let is_known = !std::mem::take(&mut self.is_unknown);
+        is_known && self.answers >= SEEN && silent_ns > self.longest_ns.saturating_mul(SILENT)
+    }
+}
+
 /// The wait for a moment without a request in flight.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     /// Requests without an answer: those that the hole has made of answered ones, less those that it held, and those in flight.
     open: i64,
-    /// The fewest there have been.
-    least: i64,
-    answers: usize,
-    certain: Option<usize>,
+    moments: Moments,
     /// A request has begun and is not complete.
     is_within: bool,
     /// Turns tell nothing.
@@ -127,9 +229,7 @@ impl Recovery {
     pub(crate) fn new(bursts: &Bursts, is_overlapped: bool, in_flight: usize, together: usize) -> Self {
         Self {
             open: 0,
-            least: i64::MAX,
-            answers: 0,
-            certain: bursts.certain(in_flight),
+            moments: Moments::new(bursts, in_flight),
             is_within: false,
             is_overlapped,
             turn: 0,
@@ -139,18 +239,12 @@ impl Recovery {
     }
 
     /// A request begins, or goes on.
-    pub(crate) fn begins(&mut self) -> Moment {
-        if std::mem::replace(&mut self.is_within, true) || self.open > self.least {
+    pub(crate) fn begins(&mut self, is_silent: bool) -> Moment {
+        if std::mem::replace(&mut self.is_within, true) || self.open > self.moments.least() {
             return Moment::Unknown;
         }
-        let are_fewer = self.open < self.least;
-        self.least = self.open;
-        let is_certain = self.certain.is_some_and(|certain| self.answers >= certain);
-        match is_certain || !self.is_overlapped && self.turns >= TURNS {
-            true => Moment::Idle,
-            false if are_fewer => Moment::Fewer,
-            false => Moment::Unknown,
-        }
+        let moment = self.moments.at(self.open, is_silent);
+        if !self.is_overlapped && self.turns >= TURNS { Moment::Idle } else { moment }
     }
 
     /// A request is complete.
@@ -168,12 +262,13 @@ impl Recovery {
     /// An answer has come.
     pub(crate) fn answered(&mut self) {
         if self.turn > 0 {
-            let is_turn = self.turn >= self.together && self.open == self.least.saturating_add(self.turn as i64);
+            let is_turn = self.turn >= self.together
+                && self.open == self.moments.least().saturating_add(self.turn as i64);
             self.turns = if is_turn { self.turns + 1 } else { 0 };
             self.turn = 0;
         }
         self.open -= 1;
-        self.answers += 1;
+        self.moments.answered();
     }
 }
 
@@ -194,7 +289,7 @@ mod tests {
         (0..lost).for_each(|_| recovery.asked());
         for _ in 0..100 {
             for _ in 0..size {
-                if recovery.begins() == Moment::Idle {
+                if recovery.begins(false) == Moment::Idle {
                     return (begun, in_flight == 0);
                 }
                 recovery.asked();
@@ -228,7 +323,7 @@ mod tests {
             (0..2).for_each(|_| recovery.asked());
             (0..2).for_each(|_| recovery.answered());
         }
-        assert_eq!(recovery.begins(), Moment::Fewer);
+        assert_eq!(recovery.begins(false), Moment::Fewer);
     }
 
     #[test]
@@ -240,7 +335,7 @@ mod tests {
             (0..answers).for_each(|_| bursts.answered(1));
             let mut recovery = Recovery::new(&bursts, is_overlapped, 0, 0);
             for _ in 0..5000 {
-                assert!(answers == 0 || recovery.begins() != Moment::Idle, "{answers}");
+                assert!(answers == 0 || recovery.begins(false) != Moment::Idle, "{answers}");
                 recovery.asked();
                 recovery.answered();
             }

@@ -390,6 +390,7 @@ impl Frames {
         at: At,
         observer: &mut impl Observer,
     ) {
+        self.requests.silence.missing();
         let stream = &mut self.streams[side as usize];
         let left = stream.length.map_or(0, |length| length - stream.passed);
         let inside = count.min(left);

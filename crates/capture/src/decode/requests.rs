@@ -20,7 +20,7 @@ use crate::http::resume::{self, Match, Order, before_last_batch};
 use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
-use crate::recovery::{Bursts, Recovery, Unseen};
+use crate::recovery::{Bursts, Recovery, Silence, Unseen};
 use beginning::Beginning;
 use undecided::Undecided;
 use unpaired::{Answer, Fits, Unpaired};
@@ -100,6 +100,9 @@ pub(crate) struct Requests {
     passing: Passing,
     /// The client's packet at hand, or its last one.
     pub(super) last_packet: Mark,
+    pub(super) silence: Silence,
+    /// The message at hand follows a silence.
+    is_silent: bool,
     /// The server's last packet.
     answering: Option<Mark>,
     /// It, if the server had received all requests that are missing when it sent it.
@@ -160,6 +163,8 @@ pub(crate) struct Requests {
     has_units: bool,
     /// One has begun and is not complete.
     is_within_unit: bool,
+    /// It may lack requests.
+    is_unit_cut: bool,
     /// The sender of the packet at hand had received what is not in the capture: a hole that shows itself later.
     pub(super) is_behind_unseen: bool,
     /// Requests were taken as answered in a hole since it was asked.
@@ -229,6 +234,8 @@ impl Requests {
         mark: Mark,
     ) {
         self.passing = Passing { began, ended, bytes, begin_seq, end_seq, mark };
+        self.is_silent = self.silence.sent(began.ns);
+        self.silence.sent(ended.ns);
     }
 
     /// Requests so far.
@@ -626,6 +633,8 @@ impl Requests {
         op.kind = kind_of(request, response);
         op.outcome = if is_failure(status) { Outcome::Failed } else { Outcome::Good };
         exchange.response_end_seq = end_seq;
+        let took_ns = exchange.response.ended.since(exchange.request.began).unwrap_or(0);
+        self.silence.answered(u64::try_from(took_ns).unwrap_or(0));
         match &mut self.beginning {
             Some(beginning) if is_in_order || beginning.has_numbers() => {
                 beginning.keep(exchange, &mut self.done);
@@ -703,6 +712,7 @@ impl Requests {
             self.recover();
         }
         if side == Side::Client {
+            self.is_unit_cut |= self.has_units && self.is_within_unit;
             // A hole of answers leaves requests in flight for ever, by which it is measured; one of requests does not.
             self.lost_order();
         } else {

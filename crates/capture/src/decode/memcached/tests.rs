@@ -1,6 +1,6 @@
 use super::*;
 use crate::decode::play::Play;
-use crate::decode::play::each_packet::{Cost, assert_each_packet_lost};
+use crate::decode::play::each_packet::{Cost, assert_each_packet_lost, assert_each_packet_of_a_window_lost};
 
 use Side::{Client, Server};
 
@@ -434,4 +434,5 @@ fn a_lost_packet_costs_its_batch() {
         (b"get key:2\r\n", b"VALUE key:2 0 5\r\nhello\r\nEND\r\n"),
     ];
     assert_each_packet_lost(|| Play::new(&ENTRY), &requests, Cost { from: 0, most: 2, is_one_batch: true });
+    assert_each_packet_of_a_window_lost(|| Play::new(&ENTRY), &requests);
 }

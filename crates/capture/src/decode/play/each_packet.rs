@@ -1,6 +1,6 @@
 //! Conversations of batches whose packets cut their requests, of which each packet, or each of two, is missing in turn.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use record::{Exchange, Side};
 
@@ -10,6 +10,8 @@ use super::Play;
 const BATCHES: usize = 12;
 /// Ways in which the server's answers come between a batch's packets.
 const WAYS: u64 = 24;
+/// Clients with a window.
+const WINDOWS: u64 = 8;
 
 /// A packet.
 struct Packet {
@@ -96,6 +98,33 @@ fn conversation(requests: &[(&[u8], &[u8])], way: u64) -> (Vec<Packet>, Pairs) {
     (packets, pairs)
 }
 
+/// A client with a window of four requests, each in a packet of its own, as its answers are. For a while it is now and then without one in
+/// flight, and then never, until it ends.
+fn window(requests: &[(&[u8], &[u8])], way: u64) -> (Vec<Packet>, Pairs) {
+    const WINDOW: usize = 4;
+    const ASKED: usize = 300;
+    let (mut packets, mut pairs, mut in_flight) = (Vec::new(), Pairs::new(), VecDeque::new());
+    let mut dice = Dice(way);
+    let until = 30 + dice.throw(120) as usize;
+    let mut asked = 0;
+    while asked < ASKED || !in_flight.is_empty() {
+        let least = if asked < until || asked == ASKED { 0 } else { 1 };
+        let may_answer = in_flight.len() > least;
+        let asks = asked < ASKED && in_flight.len() < WINDOW && (!may_answer || dice.throw(2) == 0);
+        let (side, is_first) = (if asks { Side::Client } else { Side::Server }, packets.is_empty());
+        let n = if asks { asked } else { pairs.len() } % requests.len();
+        let bytes = if asks { requests[n].0 } else { requests[n].1 }.to_vec();
+        if asks {
+            in_flight.push_back(packets.len());
+            asked += 1;
+        } else {
+            pairs.push((in_flight.pop_front().unwrap(), packets.len()));
+        }
+        packets.push(Packet { side, bytes, is_behind: false, batch: asked / 50, is_first });
+    }
+    (packets, pairs)
+}
+
 /// What can be played a conversation.
 pub(crate) trait Stage {
     /// Time passes, nanoseconds.
@@ -151,9 +180,27 @@ pub(crate) fn assert_each_packet_lost<S: Stage>(
     requests: &[(&[u8], &[u8])],
     cost: Cost,
 ) {
+    assert_own_answers(begun, 0..WAYS, &|way| conversation(requests, way), cost);
+}
+
+/// The same of a client with a window, behind its first requests: they may cost all others.
+pub(crate) fn assert_each_packet_of_a_window_lost<S: Stage>(
+    begun: impl Fn() -> S,
+    requests: &[(&[u8], &[u8])],
+) {
+    let cost = Cost { from: 1, most: 1, is_one_batch: false };
+    assert_own_answers(begun, 0..WINDOWS, &|way| window(requests, way), cost);
+}
+
+fn assert_own_answers<S: Stage>(
+    begun: impl Fn() -> S,
+    ways: std::ops::Range<u64>,
+    conversation: &dyn Fn(u64) -> (Vec<Packet>, Pairs),
+    cost: Cost,
+) {
     let (mut wrong, mut runs) = (Vec::new(), 0);
-    for way in 0..WAYS {
-        let (packets, pairs) = conversation(requests, way);
+    for way in ways {
+        let (packets, pairs) = conversation(way);
         let whole: BTreeSet<_> = pairs.iter().copied().map(Some).collect();
         let found: BTreeSet<_> = told(begun(), &packets, &[], true).into_iter().collect();
         assert_eq!(whole, found, "way {way}");

@@ -1,6 +1,6 @@
 use super::*;
 use crate::decode::play::Play;
-use crate::decode::play::each_packet::{Cost, assert_each_packet_lost};
+use crate::decode::play::each_packet::{Cost, assert_each_packet_lost, assert_each_packet_of_a_window_lost};
 
 use Side::{Client, Server};
 
@@ -446,4 +446,5 @@ fn a_lost_packet_gives_no_operation_the_answer_of_another() {
         &[both, both].concat(),
         Cost { from: 0, most: 2, is_one_batch: false },
     );
+    assert_each_packet_of_a_window_lost(|| started(usize::MAX), &[both, both].concat());
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::decode::play::Play;
-use crate::decode::play::each_packet::{Cost, assert_each_packet_lost};
+use crate::decode::play::each_packet::{Cost, assert_each_packet_lost, assert_each_packet_of_a_window_lost};
 
 use Side::{Client, Server};
 
@@ -451,6 +451,7 @@ fn a_lost_packet_costs_its_batch() {
         (GET.as_bytes(), b"$-1\r\n"),
     ];
     assert_each_packet_lost(|| Play::new(&ENTRY), &requests, Cost { from: 0, most: 2, is_one_batch: true });
+    assert_each_packet_of_a_window_lost(|| Play::new(&ENTRY), &requests);
 }
 
 /// A client that sends on when some answers have come, and whose next hole is one of answers, before its requests are paired again.

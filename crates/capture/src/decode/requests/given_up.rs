@@ -1,12 +1,13 @@
 //! Requests that their client gave up, or whose answers were in a hole.
 
+use super::unpaired::Unpaired;
 use super::{Of, Requests};
 
 impl Requests {
     /// The client has stopped waiting for the request of this number, or for all in order: they are told as such without an answer,
     /// unless a hole may have held it.
     pub(crate) fn give_up(&mut self, of: Of) {
-        if let Some(least) = self.unpaired.as_ref().map(|unpaired| unpaired.least)
+        if let Some(least) = self.unpaired.as_ref().map(Unpaired::least)
             && of == Of::Order
         {
             // Those that are kept are answers to the others.

@@ -9,8 +9,11 @@ use crate::recovery::{Moment, Recovery};
 impl Requests {
     /// Whether the request that begins in a packet with this mark is paired with its answer.
     pub(super) fn is_paired(&mut self, mark: Mark) -> bool {
+        if self.is_silent && self.unpaired.is_some() {
+            self.is_idle();
+        }
         if let Some(recovery) = &mut self.recovery {
-            match recovery.begins() {
+            match recovery.begins(self.is_silent) {
                 Moment::Unknown => return false,
                 Moment::Fewer => {
                     self.drop_undecided();
@@ -22,7 +25,7 @@ impl Requests {
             (self.order.has_hole, self.has_skipped, self.is_resuming) = (false, true, false);
             self.known_end = None;
         }
-        if self.leaves_with_lost() {
+        if self.leaves_with_lost() || self.is_unit_cut {
             return false;
         }
         if self.has_units && std::mem::replace(&mut self.is_within_unit, true) {
@@ -168,7 +171,7 @@ impl Requests {
 
     /// What has one answer has been sent as a whole.
     pub(crate) fn unit_asked(&mut self) {
-        (self.has_units, self.is_within_unit) = (true, false);
+        (self.has_units, self.is_within_unit, self.is_unit_cut) = (true, false, false);
         self.unseen.asked();
         match &mut self.recovery {
             Some(recovery) => recovery.asked(),

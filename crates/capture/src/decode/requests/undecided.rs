@@ -60,8 +60,13 @@ impl Requests {
 
     /// Requests were in flight when the first of those that are kept was asked, or answers are missing.
     pub(super) fn drop_undecided(&mut self) {
-        let Some(undecided) = &mut self.undecided else { return };
-        let dropped = std::mem::take(undecided);
+        if let Some(undecided) = &mut self.undecided {
+            let dropped = std::mem::take(undecided);
+            self.drop_these(&dropped);
+        }
+    }
+
+    fn drop_these(&mut self, dropped: &Undecided) {
         self.pace.forget(dropped.in_flight(), self.passing.ended);
         self.counted.abandoned += dropped.requests.len() as u64;
     }
@@ -71,8 +76,7 @@ impl Requests {
         let Some(undecided) = self.undecided.take() else { return };
         let are_all = undecided.requests.len() == undecided.answers.len();
         if !are_all || !undecided.answers.do_fit(self.fits, undecided.requests.iter()) {
-            self.undecided = Some(undecided);
-            return self.drop_undecided();
+            return self.drop_these(&undecided);
         }
         for (open, answer) in undecided.requests.into_iter().zip(undecided.answers) {
             self.pace.ended += 1;

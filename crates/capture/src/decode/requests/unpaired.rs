@@ -11,7 +11,7 @@ use super::{Open, Passing, Requests};
 use crate::http::Mark;
 use crate::http::resume;
 use crate::packet::At;
-use crate::recovery::ANSWERS_MAX;
+use crate::recovery::{ANSWERS_MAX, Moment, Moments};
 
 /// An answer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,23 +91,21 @@ impl IntoIterator for Answers {
 #[derive(Debug)]
 pub(super) struct Unpaired {
     pub(super) answers: Answers,
-    /// The fewest requests that stayed in flight behind one of them.
-    pub(super) least: usize,
-    /// So many answers show that none was in flight in between.
-    certain: Option<usize>,
-}
-
-impl Default for Unpaired {
-    fn default() -> Self {
-        Self { answers: Answers::default(), least: usize::MAX, certain: None }
-    }
+    /// By the requests that stayed in flight behind each of them.
+    moments: Moments,
 }
 
 impl Unpaired {
     /// The answer at hand is complete, behind which so many requests are in flight.
-    pub(super) fn keep(&mut self, status: Status, end_seq: u32, mark: Mark, in_flight: usize) {
+    pub(super) fn keep(&mut self, status: Status, end_seq: u32, mark: Mark, in_flight: usize) -> Moment {
         self.answers.keep(status, end_seq, mark);
-        self.least = self.least.min(in_flight);
+        self.moments.answered();
+        self.moments.at(in_flight as i64, false)
+    }
+
+    /// The fewest requests that stayed in flight.
+    pub(super) fn least(&self) -> usize {
+        usize::try_from(self.moments.least()).unwrap_or(0)
     }
 
     /// Whether no more are kept.
@@ -131,8 +129,8 @@ impl Requests {
     pub(crate) fn lost_answers(&mut self) {
         self.abandon_unpaired();
         if !self.queue.is_empty() {
-            let certain = self.bursts.certain(self.queue.len());
-            self.unpaired = Some(Unpaired { certain, ..Unpaired::default() });
+            let moments = Moments::new(&self.bursts, self.queue.len());
+            self.unpaired = Some(Unpaired { answers: Answers::default(), moments });
         }
     }
 
@@ -162,9 +160,9 @@ impl Requests {
         // It is counted with its request.
         self.pace.ended_unseen(ended);
         let Some(unpaired) = &mut self.unpaired else { return };
-        unpaired.keep(status, end_seq, mark, in_flight);
-        let (kept, least, certain) = (unpaired.answers.len(), unpaired.least, unpaired.certain);
-        if in_flight == 0 || certain.is_some_and(|certain| kept >= certain) {
+        let moment = unpaired.keep(status, end_seq, mark, in_flight);
+        if in_flight == 0 || moment == Moment::Idle {
+            let least = unpaired.least();
             self.pair(least);
         } else if unpaired.is_full() {
             self.lost_answers();
@@ -198,10 +196,20 @@ impl Requests {
             return;
         }
         let in_flight = self.in_flight();
-        if self.unpaired.as_ref().is_some_and(|unpaired| unpaired.least == in_flight) {
+        if self.unpaired.as_ref().is_some_and(|unpaired| unpaired.least() == in_flight) {
             self.pair(in_flight);
         }
         self.pair_undecided();
+    }
+
+    /// Nothing has been sent for long: none is in flight if they were never fewer.
+    pub(super) fn is_idle(&mut self) {
+        let in_flight = self.in_flight();
+        if self.unpaired.as_ref().is_some_and(|unpaired| unpaired.least() == in_flight)
+            && !self.is_behind_unseen
+        {
+            self.pair(in_flight);
+        }
     }
 
     /// Drops the kept answers, with as many requests.
