@@ -7,7 +7,13 @@
 //! any answer has taken. That many answers have passed since shows nothing: a client that has just found more to do may never be
 //! without a request in flight again, and captures lose packets just then.
 
-/// Longest stretch for which the moment is waited for: clients with longer ones may have none.
+mod silence;
+mod unseen;
+
+pub(crate) use silence::Silence;
+pub(crate) use unseen::Unseen;
+
+/// Most answers that are kept until they are paired.
 pub(crate) const ANSWERS_MAX: usize = 2048;
 
 /// How many answers there are from one moment without a request in flight to the next.
@@ -120,40 +126,6 @@ impl Moments {
     }
 }
 
-/// Behind a hole in the requests: those in flight, at least, seen or not.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Unseen(Option<i64>);
-
-impl Unseen {
-    /// So many are in flight, some of them perhaps in a hole.
-    pub(crate) fn missing(&mut self, in_flight: usize) {
-        self.0 = self.0.max(Some(in_flight as i64));
-    }
-
-    pub(crate) fn asked(&mut self) {
-        self.0 = self.0.map(|in_flight| in_flight + 1);
-    }
-
-    pub(crate) fn answered(&mut self) {
-        self.0 = self.0.map(|in_flight| in_flight - 1);
-    }
-
-    /// Nothing is known: answers are missing, or all have come.
-    pub(crate) fn forget(&mut self) {
-        self.0 = None;
-    }
-
-    /// Whether some are in flight.
-    pub(crate) fn are_any(self) -> bool {
-        self.0.is_some_and(|in_flight| in_flight > 0)
-    }
-
-    /// How many are, which are not known any more.
-    pub(crate) fn take(&mut self) -> usize {
-        self.0.take().and_then(|in_flight| usize::try_from(in_flight).ok()).unwrap_or(0)
-    }
-}
-
 /// What is known of the moment before a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
@@ -163,44 +135,6 @@ pub(crate) enum Moment {
     Fewer,
     /// None is in flight, so that pairing begins again, nor was when they were as few before.
     Idle,
-}
-
-/// Times of the longest answer for which both sides are silent where no request is in flight.
-const SILENT: u64 = 8;
-
-/// Answers that show how long one may take.
-const SEEN: u8 = 16;
-
-/// How long answers take, and when something was last sent, nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Silence {
-    longest_ns: u64,
-    /// Answers, up to as many as show it.
-    answers: u8,
-    last_ns: u64,
-    /// Something has been sent since that is missing.
-    is_unknown: bool,
-}
-
-impl Silence {
-    /// An answer took this time.
-    pub(crate) fn answered(&mut self, ns: u64) {
-        self.longest_ns = self.longest_ns.max(ns);
-        self.answers = self.answers.saturating_add(1);
-    }
-
-    /// Something is missing.
-    pub(crate) fn missing(&mut self) {
-        self.is_unknown = true;
-    }
-
-    /// Something is sent. Whether it follows a silence.
-    pub(crate) fn sent(&mut self, at_ns: u64) -> bool {
-        let silent_ns = at_ns.saturating_sub(self.last_ns);
-        self.last_ns = self.last_ns.max(at_ns);
-        let is_known = !std::mem::take(&mut self.is_unknown);
-        is_known && self.answers >= SEEN && silent_ns > self.longest_ns.saturating_mul(SILENT)
-    }
 }
 
 /// The wait for a moment without a request in flight.
