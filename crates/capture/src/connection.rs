@@ -248,6 +248,7 @@ impl Connection {
         stream.segment(segment.seq, syn, segment.payload, segment.payload_bytes, at, &mut feed);
         if segment.flags & Segment::FIN != 0 {
             *has_ended = true;
+            // What it acknowledges may not be in the capture.
             self.application.packet(side, segment.seq, segment.ack);
             match &mut self.settling {
                 Some(settling) => self.application.closed(side, at, &mut settling.observer(observer)),

@@ -59,7 +59,7 @@ struct Pairing {
     silence: Silence,
     /// Answers are missing, and none has come since: those of requests that are missing, too, may be among them.
     has_lost_answers: bool,
-    /// Those of the packet with the last byte of the newest of the waiting ones.
+    /// The mark of the packet with the last byte of the newest waiting request.
     last_mark: Mark,
     shown: Shown,
     /// The key that was named last.
@@ -491,7 +491,9 @@ impl Pairing {
             return false;
         }
         self.left_with_lost = None;
-        if self.asks_before_all_answers(is_asking_again) {
+        let has_received_unseen = distance(self.current_mark.ack, self.responses_end) > 0;
+        if is_asking_again && self.unseen.is_asked_before_all_answers(has_received_unseen) {
+            self.order.is_overlapped = true;
             self.recover(at);
             return false;
         }
@@ -512,21 +514,6 @@ impl Pairing {
                 false
             }
         }
-    }
-
-    /// Whether requests are in flight behind a hole in the requests, perhaps such as were not seen, while the client asks again: it does
-    /// not wait for all answers.
-    fn asks_before_all_answers(&mut self, is_asking_again: bool) -> bool {
-        if !is_asking_again {
-            return false;
-        }
-        // It may have received answers in a hole that has not shown itself.
-        let asks = self.unseen.are_any() && distance(self.current_mark.ack, self.responses_end) <= 0;
-        if !asks {
-            self.unseen.forget();
-        }
-        self.order.is_overlapped |= asks;
-        asks
     }
 
     /// Something is missing: a client that sends on without waiting does not show how many answers or requests.

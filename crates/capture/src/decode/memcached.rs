@@ -38,8 +38,8 @@ struct Memcached {
     quiet: usize,
     /// There are requests that may have no answer.
     is_quiet: bool,
-    /// There were commands that have `ERROR` as their answer, by what they lack.
-    has_sent_error: bool,
+    /// There were malformed commands, whose answer is `ERROR`.
+    has_malformed: bool,
 }
 
 /// A line without its end, and its length with it.
@@ -104,14 +104,14 @@ fn is_known(command: &[u8]) -> bool {
         )
 }
 
-/// Whether a command is one that all servers know.
-fn is_certain(command: Word) -> bool {
+/// Whether all servers know a command.
+fn do_all_know(command: Word) -> bool {
     let command = command.as_str();
     matches!(command, "get" | "gets" | "delete" | "incr" | "decr") || is_storage(command.as_bytes())
 }
 
-/// Whether a command that all servers know lacks words, or has too many.
-fn is_error(line: &[u8]) -> bool {
+/// Whether a command that all servers know has too few words, or too many.
+fn is_malformed(line: &[u8]) -> bool {
     let count = words(line).count();
     match words(line).next().unwrap_or_default() {
         b"get" | b"gets" => count < 2,
@@ -414,11 +414,11 @@ impl Memcached {
         let is_silent = is_quiet && !is_optional
             || matches!(command, b"quit" | b"shutdown")
             || !is_retrieval(operation.as_str())
-                && !is_error(line)
+                && !is_malformed(line)
                 && words_of(line, behind_key).last() == Some(b"noreply");
         self.sent(is_optional, is_silent, requests);
         self.is_watching |= command == b"watch";
-        self.has_sent_error |= is_error(line);
+        self.has_malformed |= is_malformed(line);
     }
 
     /// A request is complete, which may have an answer or has none.
@@ -450,8 +450,8 @@ impl Memcached {
         let is_dumping = requests.next_answered().is_some_and(|next| next.as_str() == "lru_crawler");
         let is_part = matches!(word, b"VALUE" | b"STAT" | b"ITEM" | b"PREFIX")
             || is_dumping && (word.starts_with(b"key=") || word == b"mg");
-        if word == b"ERROR" && !self.has_sent_error && requests.next_answered().is_some_and(is_certain) {
-            // The data of a request that was refused, taken for a command.
+        if word == b"ERROR" && !self.has_malformed && requests.next_answered().is_some_and(do_all_know) {
+            // A second answer to a refused request: the server took its data for a command.
             return;
         }
         if !requests.skip_to(|command| may_answer(word, command)) {

@@ -3,6 +3,7 @@
 mod beginning;
 mod doubt;
 mod given_up;
+mod holes;
 mod in_order;
 mod turn;
 mod undecided;
@@ -78,7 +79,7 @@ struct Passing {
 struct Open {
     exchange: Exchange,
     mark: Mark,
-    /// Those of the packet with its last bytes so far: the server cannot have answered it before.
+    /// Of the packet with its last bytes so far: the server cannot have answered it before it had that.
     last_mark: Mark,
     bytes: [u64; 2],
     is_complete: bool,
@@ -105,7 +106,7 @@ pub(crate) struct Requests {
     is_silent: bool,
     /// The server's last packet.
     answering: Option<Mark>,
-    /// It, if the server had received all requests that are missing when it sent it.
+    /// The same, if the server had received all missing requests when it sent that packet.
     received_lost: Option<Mark>,
     /// The newest request in order has begun and is not complete.
     is_asking: bool,
@@ -151,7 +152,7 @@ pub(crate) struct Requests {
     order: Order,
     /// Behind a hole: nothing is paired by its order.
     recovery: Option<Recovery>,
-    /// What is told when it is certain, meanwhile.
+    /// Requests and answers since then, which are told once it is certain which belong together.
     undecided: Option<Undecided>,
     /// The newest request in order is one of these.
     is_undecided: bool,
@@ -163,7 +164,7 @@ pub(crate) struct Requests {
     has_units: bool,
     /// One has begun and is not complete.
     is_within_unit: bool,
-    /// It may lack requests.
+    /// A hole has cut it, and may have taken requests of it.
     is_unit_cut: bool,
     /// The sender of the packet at hand had received what is not in the capture: a hole that shows itself later.
     pub(super) is_behind_unseen: bool,
@@ -702,64 +703,6 @@ impl Requests {
         if let Some(open) = self.newest(of) {
             delay(&mut open.exchange, &stall);
         }
-    }
-
-    /// Bytes of a side are missing.
-    pub(super) fn has_hole(&mut self, side: Side) {
-        self.has_unseen_request |= side == Side::Client && !self.queue.is_empty();
-        if self.recovery.is_some() {
-            // What it is counted by has changed.
-            self.recover();
-        }
-        if side == Side::Client {
-            self.is_unit_cut |= self.has_units && self.is_within_unit;
-            // A hole of answers leaves requests in flight for ever, by which it is measured; one of requests does not.
-            self.lost_order();
-        } else {
-            self.unseen.forget();
-            self.has_lost_answers = true;
-        }
-        let has_hole = self.order.has_hole;
-        self.interrupted();
-        if side == Side::Client {
-            // No answer is in it.
-            self.order.has_hole = has_hole;
-        }
-    }
-
-    /// The server sends: the missing requests are answered, and the next ones do not leave with them.
-    pub(super) fn is_answering(&mut self, packet: Mark) {
-        self.has_lost_requests = false;
-        self.answering = Some(packet);
-    }
-
-    /// Bytes of the client in which requests may begin, up to a sequence number if that is known, are missing or tell nothing: a hole, or
-    /// what a snap length has cut (`is_cut`).
-    pub(super) fn misses_requests(&mut self, end_seq: Option<u32>, is_cut: bool) {
-        // A client that always waits for its answer sends no request together with another one; but what shows that may be cut.
-        let may_leave_together = is_cut || !self.bursts.are_single();
-        // Answers that none of those seen has are theirs, as far as the server had them.
-        let has_had = |ack: u32| end_seq.is_none_or(|end| resume::distance(ack, end) >= 0);
-        let are_answered = self.unasked_ack.is_some_and(has_had);
-        self.has_lost_requests |= may_leave_together && !are_answered;
-        self.received_lost = self.answering.filter(|answering| has_had(answering.ack));
-        let is_certain = !self.order.has_hole
-            && !self.has_lost_answers
-            && self.recovery.is_none()
-            && self.beginning.is_none();
-        if !are_answered && is_certain {
-            let in_flight = if self.has_units { self.units } else { self.in_flight() };
-            // At least one is in the hole, unless it may hold no more than the rest of the newest.
-            self.unseen.missing(in_flight + usize::from(!self.is_asking));
-        }
-    }
-
-    /// Notes a hole, behind which answers may be those of requests that were not seen. Requests with numbers find theirs.
-    pub(crate) fn interrupted(&mut self) {
-        self.is_resuming = true;
-        self.is_orphan = false;
-        self.order.has_hole |= !self.queue.is_empty();
-        self.pace.interrupted();
     }
 
     /// Drops the requests with numbers, whose answers may be in a hole or have no end that is seen.

@@ -116,9 +116,8 @@ pub(crate) enum Begun {
 }
 
 impl Order {
-    /// A packet with this mark asks behind the requests in flight, the newest of which has other marks: of the packets with its first and
-    /// its last byte. A client that has received more
-    /// than the answers that are known may have received all. One that has always waited for all answers (`waits`: it has done so,
+    /// A packet with this mark asks behind the requests in flight; `newest` has the marks of the packets with the first and the last byte
+    /// of the newest of them. A client that has received more than the answers that are known may have received all. One that has always waited for all answers (`waits`: it has done so,
     /// with as many requests) has done so behind a hole, too, if it has received what is known: so the answers that are still missing
     /// were in the hole, and shift none of the next ones.
     pub(crate) fn begins(
@@ -188,6 +187,15 @@ mod tests {
 
     fn marks(all: &[(u32, u32)]) -> VecDeque<Mark> {
         all.iter().map(|&(seq, ack)| Mark { seq, ack }).collect()
+    }
+
+    #[test]
+    fn a_hole_ends_with_the_requests_that_were_in_flight() {
+        let mut order = Order { has_hole: true, ..Order::default() };
+        let [first, second] = [Mark { seq: 0, ack: 1000 }, Mark { seq: 10, ack: 1100 }];
+        assert_eq!(order.begins(first, None, Some(1000), || true), Begun::Plain);
+        // The next one is asked when the answer has come, or not all of it: none of its predecessors was answered in the hole.
+        assert_eq!(order.begins(second, Some([first; 2]), Some(1000), || true), Begun::Plain);
     }
 
     #[test]

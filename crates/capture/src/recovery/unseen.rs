@@ -28,6 +28,17 @@ impl Unseen {
         self.0.is_some_and(|in_flight| in_flight > 0)
     }
 
+    /// Whether the client asks before all answers have come, which shows that it does not wait for them: it has received more of the server
+    /// than when it asked before, and some are in flight. Where it has received answers in a hole that has not shown itself, nothing
+    /// is known.
+    pub(crate) fn is_asked_before_all_answers(&mut self, has_received_unseen: bool) -> bool {
+        let asks = self.are_any() && !has_received_unseen;
+        if !asks {
+            self.forget();
+        }
+        asks
+    }
+
     /// How many are, which are not known any more.
     pub(crate) fn take(&mut self) -> usize {
         self.0.take().and_then(|in_flight| usize::try_from(in_flight).ok()).unwrap_or(0)

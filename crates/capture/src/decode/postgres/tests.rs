@@ -448,3 +448,44 @@ fn a_lost_packet_gives_no_operation_the_answer_of_another() {
     );
     assert_each_packet_of_a_window_lost(|| started(usize::MAX), &[both, both].concat());
 }
+
+/// A hole within a pipeline up to its Sync: what the client sends of it when some answers have come is not paired.
+#[test]
+fn a_hole_within_a_pipeline_shifts_no_answers_of_its_rest() {
+    let statement = || [parse("", "select $1"), bind(""), execute()].concat();
+    let answer = [message(b'1', b""), bound_and("SELECT 1")].concat();
+    for is_lost in [false, true] {
+        let mut play = started(usize::MAX);
+        for pipeline in 0..10 {
+            play.pause(3_000_000_000).say(Client, statement());
+            if pipeline == 6 && is_lost {
+                play.lose(Client, statement().len() as u64);
+            } else {
+                play.say(Client, statement());
+            }
+            // The client has always waited for all answers, until the hole.
+            if pipeline < 6 {
+                play.say(Client, [statement(), sync()].concat()).say(Server, &answer);
+            } else {
+                play.say(Server, &answer).say(Client, [statement(), sync()].concat());
+            }
+            for _ in 0..2 {
+                play.pause(100_000_000).say(Server, &answer);
+            }
+            play.say(Server, ready());
+        }
+        let told = play.end();
+        let took = |e: &record::Exchange| e.response.ended.since(e.request.began).unwrap() / 100_000_000;
+        let took: Vec<i64> = (told.exchanges.iter())
+            .filter(|e| e.request.began.ns() > Some(1_000_000_000))
+            .map(took)
+            .collect();
+        // The first is answered at once, the second a tenth of a second later, and the third two. The hole costs the rest of its pipeline,
+        // and the next one: the silence behind that shows that none is in flight.
+        let expected = match is_lost {
+            false => [0, 1, 2].repeat(10),
+            true => [[0, 1, 2].repeat(6), vec![0], [0, 1, 2].repeat(2)].concat(),
+        };
+        assert_eq!(took, expected, "{is_lost}");
+    }
+}

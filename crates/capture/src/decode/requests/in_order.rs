@@ -32,7 +32,8 @@ impl Requests {
             // Further requests of what has one answer together.
             return true;
         }
-        if self.asks_before_all_answers() {
+        if self.is_asking_again && self.unseen.is_asked_before_all_answers(self.is_behind_unseen) {
+            self.order.is_overlapped = true;
             self.recover();
             return false;
         }
@@ -117,21 +118,6 @@ impl Requests {
     /// Whether requests that were not seen may be in flight: 1 or 0.
     pub(super) fn more_in_flight(&self) -> usize {
         usize::from(self.is_behind_unseen || self.unseen.are_any())
-    }
-
-    /// Whether requests are in flight behind a hole in the requests, perhaps such as were not seen, while the client asks again: it does
-    /// not wait for all answers.
-    fn asks_before_all_answers(&mut self) -> bool {
-        if !self.is_asking_again {
-            return false;
-        }
-        // It may have received answers in a hole that has not shown itself.
-        let asks = self.unseen.are_any() && !self.is_behind_unseen;
-        if !asks {
-            self.unseen.forget();
-        }
-        self.order.is_overlapped |= asks;
-        asks
     }
 
     pub(super) fn recover(&mut self) {
