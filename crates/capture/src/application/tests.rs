@@ -608,8 +608,8 @@ fn a_lost_packet_of_http_gives_no_request_the_response_of_another() {
     let (short, long) = (ok(3), ok(50));
     let requests = [(&a, &short), (&post, &long), (&b, &short), (&a, &long)];
     let requests = requests.map(|(asked, answer)| (asked.as_bytes(), answer.as_bytes()));
-    // Of two packets near each other, one of each side, 4 of 3,678 pairs give a request the response of another.
-    let cost = Cost { from: 1, most: 1, is_one_batch: false };
+    // Of 3,678 pairs of packets, four give a request the response of another: near each other, one of each side.
+    let cost = Cost { from: 1, most: 2, wrong: 4, is_one_batch: false };
     assert_each_packet_lost(|| Play::new(80, From::Syn), &requests, cost);
 }
 

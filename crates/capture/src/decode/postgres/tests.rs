@@ -444,7 +444,7 @@ fn a_lost_packet_gives_no_operation_the_answer_of_another() {
     assert_each_packet_lost(
         || started(usize::MAX),
         &[both, both].concat(),
-        Cost { from: 0, most: 2, is_one_batch: false },
+        Cost { from: 0, most: 2, wrong: 0, is_one_batch: false },
     );
     assert_each_packet_of_a_window_lost(|| started(usize::MAX), &[both, both].concat());
 }

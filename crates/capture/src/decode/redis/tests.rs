@@ -450,7 +450,11 @@ fn a_lost_packet_costs_its_batch() {
         (b"*3\r\n$3\r\nSET\r\n$1\r\n2\r\n$5\r\nhello\r\n", b"+OK\r\n"),
         (GET.as_bytes(), b"$-1\r\n"),
     ];
-    assert_each_packet_lost(|| Play::new(&ENTRY), &requests, Cost { from: 0, most: 2, is_one_batch: true });
+    assert_each_packet_lost(
+        || Play::new(&ENTRY),
+        &requests,
+        Cost { from: 0, most: 2, wrong: 0, is_one_batch: true },
+    );
     assert_each_packet_of_a_window_lost(|| Play::new(&ENTRY), &requests);
 }
 
