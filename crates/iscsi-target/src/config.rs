@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,11 +142,26 @@ impl Portal {
 /// The threads that serve connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
+    /// An event loop for each of [`TargetConfig::cpus`], or for each CPU that the process may use where none is given.
+    #[default]
+    PerCpu,
     /// So many event loops.
     Loops(usize),
     /// One for each connection.
-    #[default]
     PerConnection,
+}
+
+impl Threads {
+    /// The number of event loops, where `pinned` CPUs are given; none with a thread for each connection.
+    #[must_use]
+    pub fn loops(self, pinned: usize) -> usize {
+        match self {
+            Self::PerConnection => 0,
+            Self::Loops(count) => count,
+            Self::PerCpu if pinned > 0 => pinned,
+            Self::PerCpu => std::thread::available_parallelism().map_or(1, NonZero::get),
+        }
+    }
 }
 
 /// The configuration of a target.

@@ -16,7 +16,7 @@ use socket::options::TcpOptions;
 
 use crate::admission::Admission;
 use crate::clock::Clock;
-use crate::config::{Access, LunConfig, TargetConfig, Threads};
+use crate::config::{Access, LunConfig, TargetConfig};
 use crate::connection::Connection;
 use crate::core::Accepted;
 use crate::disks::Disks;
@@ -385,10 +385,7 @@ struct Loops {
 impl Loops {
     fn start(shared: &Arc<Shared>) -> std::io::Result<Self> {
         let cpus = &shared.config.cpus;
-        let count = match shared.config.threads {
-            Threads::PerConnection => 0,
-            Threads::Loops(count) => count,
-        };
+        let count = shared.config.threads.loops(cpus.len());
         let mut loops = Self { handles: Vec::new(), threads: Vec::new() };
         for number in 0..count {
             let handle = Arc::new(Handle::new()?);

@@ -30,12 +30,25 @@ pub(crate) struct SessionKey {
     pub(crate) user: Option<String>,
 }
 
+/// An I_T nexus: an initiator port and a target port (RFC 7143 2.2).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NexusKey {
+    initiator_name: String,
+    isid: [u8; 6],
+    target_name: String,
+    portal_group: u16,
+}
+
 impl SessionKey {
-    /// Returns whether both are the same I_T nexus, for any user.
-    pub(crate) fn is_same_nexus(&self, other: &Self) -> bool {
+    /// The I_T nexus, which is the same for any user.
+    pub(crate) fn nexus(&self) -> NexusKey {
         let Self { initiator_name, isid, target_name, portal_group, user: _ } = self;
-        (initiator_name, isid, target_name, portal_group)
-            == (&other.initiator_name, &other.isid, &other.target_name, &other.portal_group)
+        NexusKey {
+            initiator_name: initiator_name.clone(),
+            isid: *isid,
+            target_name: target_name.clone(),
+            portal_group: *portal_group,
+        }
     }
 
     /// Returns whether both belong to one initiator, by name and user.

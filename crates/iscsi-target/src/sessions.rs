@@ -1,5 +1,8 @@
 //! The connections and sessions of a target.
 
+mod connections;
+mod registry;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +14,8 @@ use iscsi::login::Status;
 use iscsi::login::target::LoggedIn;
 use scsi::{Lun, Nexus, UnitAttention};
 
+use self::connections::Connections;
+use self::registry::Registry;
 use crate::admission::network;
 use crate::config::Limits;
 use crate::effects::{Attentions, Recipient};
@@ -20,18 +25,11 @@ use crate::mailbox::{Mailbox, Notice};
 use crate::memory::Memory;
 use crate::session::{Lost, Member, Members, RecoverableTasks, Session, SessionKey};
 
-#[derive(Debug)]
-struct Connected {
-    mailbox: Arc<Mailbox>,
-    address: IpAddr,
-    is_logged_in: bool,
-}
-
-/// All connections and sessions of a target. Ordered maps keep simulation runs deterministic.
+/// All connections and sessions of a target.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    connections: Mutex<BTreeMap<u64, Connected>>,
-    sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
+    connections: Mutex<Connections>,
+    sessions: Mutex<Registry>,
     next_instance: AtomicU64,
 }
 
@@ -99,37 +97,18 @@ impl Sessions {
         address: IpAddr,
         limits: &Limits,
     ) -> Result<(), &'static str> {
-        let address = network(address);
-        let mut connections = lock(&self.connections);
-        let same = connections.values().filter(|connected| connected.address == address).count();
-        if same >= limits.connections_per_address {
-            return Err("the limit of connections from one address is reached");
+        let evicted = lock(&self.connections).enter(id, mailbox, network(address), limits)?;
+        if let Some(evicted) = evicted {
+            evicted.post(Notice::Drop(
+                "evicted at a connection limit: its address has the most logins in progress",
+            ));
         }
-        let logins = connections.values().filter(|connected| !connected.is_logged_in).count();
-        if logins >= limits.logins || connections.len() >= limits.connections {
-            let mut by_address = BTreeMap::new();
-            for (&id, connected) in connections.iter().filter(|(_, connected)| !connected.is_logged_in) {
-                by_address.entry(connected.address).or_insert((0, id)).0 += 1;
-            }
-            let own = by_address.get(&address).map_or(0, |&(count, _)| count);
-            let most = by_address.into_values().max_by_key(|&(count, _)| count);
-            let Some((_, oldest)) = most.filter(|&(count, _)| count > own.max(1)) else {
-                return Err("the limit of connections is reached");
-            };
-            if let Some(evicted) = connections.remove(&oldest) {
-                evicted.mailbox.post(Notice::Drop(
-                    "evicted at a connection limit: its address has the most logins in progress",
-                ));
-            }
-        }
-        let connected = Connected { mailbox: Arc::clone(mailbox), address, is_logged_in: false };
-        connections.insert(id, connected);
         Ok(())
     }
 
     /// Releases the slot of a connection.
     pub(crate) fn leave(&self, id: u64) {
-        lock(&self.connections).remove(&id);
+        lock(&self.connections).leave(id);
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -151,8 +130,7 @@ impl Sessions {
     /// The login status when it cannot join (RFC 7143 6.3.1).
     pub(crate) fn find(&self, login: &LoggedIn, key: &SessionKey) -> Result<Arc<Session>, Status> {
         let sessions = lock(&self.sessions);
-        let found = sessions.values().find(|session| session.tsih == login.tsih);
-        let session = found.ok_or(Status::SESSION_DOES_NOT_EXIST)?;
+        let session = sessions.with_tsih(login.tsih).ok_or(Status::SESSION_DOES_NOT_EXIST)?;
         let elsewhere = SessionKey { portal_group: session.key.portal_group, ..key.clone() };
         if session.key.portal_group != key.portal_group && session.key == elsewhere {
             return Err(Status::CANNOT_INCLUDE);
@@ -193,27 +171,24 @@ impl Sessions {
             return Ok(Established { session, ended: Vec::new() });
         }
         let mut sessions = lock(&self.sessions);
-        let old = sessions.iter().find(|(_, session)| session.key.is_same_nexus(&key));
-        let old = match old {
-            Some((_, session)) if proof == Proof::Demanded && session.key.user != key.user => {
+        let old = match sessions.of_nexus(&key) {
+            Some(session) if proof == Proof::Demanded && session.key.user != key.user => {
                 return Err(Status::AUTHORIZATION_FAILURE);
             }
-            Some((&instance, _)) => sessions.remove(&instance),
+            Some(session) => Some(session.instance),
             None => None,
         };
+        let old = old.and_then(|instance| sessions.remove(instance));
         let mut ended: Vec<Arc<Session>> = old.into_iter().collect();
         if sessions.len() >= limits.sessions {
             // A session without connections is evicted for a new one.
             match Self::oldest_orphan(&sessions) {
-                Some(instance) => ended.extend(sessions.remove(&instance)),
+                Some(instance) => ended.extend(sessions.remove(instance)),
                 None => return Err(Status::OUT_OF_RESOURCES),
             }
         }
         let instance = self.next_instance.fetch_add(1, Ordering::Relaxed) + 1;
-        // TSIH 0 requests a new session (RFC 7143 11.12.6).
-        let is_free = |n: &u16| *n != 0 && sessions.values().all(|session| session.tsih != *n);
-        let tsih = (instance as u16..=u16::MAX).chain(1..=u16::MAX).find(is_free);
-        let Some(tsih) = tsih else { return Err(Status::OUT_OF_RESOURCES) };
+        let Some(tsih) = sessions.free_tsih(instance) else { return Err(Status::OUT_OF_RESOURCES) };
         let nexus = Nexus::new(&key.port(), key.portal_group, instance).proven(key.user.as_deref());
         let session = Arc::new(Session {
             tsih,
@@ -234,7 +209,7 @@ impl Sessions {
             key,
         });
         // From here on, changes of disks and masks reach the session.
-        sessions.insert(instance, Arc::clone(&session));
+        sessions.insert(Arc::clone(&session));
         drop(sessions);
         for old in &ended {
             // From here on its tasks cannot change a disk, however long its connections take to end.
@@ -246,17 +221,15 @@ impl Sessions {
     }
 
     fn is_logged_in(&self, id: u64) {
-        if let Some(connected) = lock(&self.connections).get_mut(&id) {
-            connected.is_logged_in = true;
-        }
+        lock(&self.connections).logged_in(id);
     }
 
     /// Returns the session without connections whose tasks expire first.
-    fn oldest_orphan(sessions: &BTreeMap<u64, Arc<Session>>) -> Option<u64> {
-        let orphans = sessions.iter().filter_map(|(&instance, session)| {
+    fn oldest_orphan(sessions: &Registry) -> Option<u64> {
+        let orphans = sessions.values().filter_map(|session| {
             let members = lock(&session.members);
             let until = members.lost.values().map(|lost| lost.until).max()?;
-            members.connections.is_empty().then_some((until, instance))
+            members.connections.is_empty().then_some((until, session.instance))
         });
         orphans.min().map(|(_, instance)| instance)
     }
@@ -298,7 +271,7 @@ impl Sessions {
         drop(members);
         let mut sessions = lock(&self.sessions);
         if ends {
-            sessions.remove(&session.instance);
+            sessions.remove(session.instance);
             return vec![Arc::clone(session)];
         }
         let mut ended = Vec::new();
@@ -307,7 +280,7 @@ impl Sessions {
             let orphans = sessions.values().filter(is_orphan).count();
             if orphans > limits.lost_sessions {
                 let oldest = Self::oldest_orphan(&sessions);
-                ended.extend(oldest.and_then(|instance| sessions.remove(&instance)));
+                ended.extend(oldest.and_then(|instance| sessions.remove(instance)));
             }
         }
         ended
@@ -323,7 +296,7 @@ impl Sessions {
         };
         let ended: Vec<_> = self.all().into_iter().filter(|session| expires(session)).collect();
         let mut sessions = lock(&self.sessions);
-        ended.iter().for_each(|session| drop(sessions.remove(&session.instance)));
+        ended.iter().for_each(|session| drop(sessions.remove(session.instance)));
         ended
     }
 
@@ -342,8 +315,8 @@ impl Sessions {
 
     /// Posts a notice to every connection.
     pub(crate) fn post_to_all(&self, notice: Notice) {
-        for connected in lock(&self.connections).values() {
-            connected.mailbox.post(notice);
+        for mailbox in lock(&self.connections).mailboxes() {
+            mailbox.post(notice);
         }
     }
 
@@ -605,10 +578,13 @@ mod tests {
         assert!(flood[1..].iter().all(|mailbox| mailbox.take().is_empty()));
         // A connection in full feature phase is not evicted.
         let place = Place { sessions, limits, memory: Memory::new(0), now: Instant::now() };
+        let steady = mailbox();
+        place.sessions.leave(11);
+        place.sessions.enter(11, &steady, honest, &place.limits).unwrap();
         place.establish(&login(0, 0), key(), 11).unwrap();
         for id in 12..40 {
             let _ = place.sessions.enter(id, &mailbox(), [127, 0, 1, id as u8].into(), &place.limits);
         }
-        assert!(lock(&place.sessions.connections).contains_key(&11));
+        assert!(lock(&place.sessions.connections).mailboxes().any(|mailbox| Arc::ptr_eq(mailbox, &steady)));
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{Client, Login, start};
 use iscsi::opcode::target as opcode;
-use iscsi_target::{LunConfig, RunningTarget};
+use iscsi_target::{LunConfig, RunningTarget, Threads};
 use store::Operation;
 use store::file::{Engine, OpenOptions};
 use store::layer::{Delay, ErrorAt, Layered};
@@ -406,28 +406,26 @@ fn ordered_task_waits_for_earlier_tasks_and_blocks_later_ones() {
     assert!(tags[..3].iter().all(|&tag| tag < 4), "{tags:?}");
 }
 
-/// Returns the CPU time of the threads with this name, nanoseconds.
-fn cpu_ns(name: &str) -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let mine = tasks.filter_map(Result::ok).map(|task| task.path());
-    let mine = mine
-        .filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name)));
-    let time = |task: std::path::PathBuf| {
-        let text = std::fs::read_to_string(task.join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
-    };
-    mine.filter_map(time).max().unwrap_or(0)
+/// CPU time of a thread of this process, nanoseconds.
+fn cpu_ns(thread: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
 }
 
 #[test]
 fn waiting_for_a_slow_disk_costs_no_cpu() {
-    let target = start(vec![slow(1500)], |_| ());
-    let mut client = Client::log_in(target.address(), &Login { isid: 77, ..Login::default() });
-    client.attentions(0);
-    let tag = client.cmd_sn;
-    let read = client.command(tag, &READ, 512);
-    client.issue(&read, &[]);
-    // Threads are named after their connections; this target has one.
-    client.until(opcode::DATA_IN);
-    assert!(cpu_ns("session 1") < 700_000_000, "the connection thread was busy while it waited for its disk");
+    for threads in [Threads::PerConnection, Threads::Loops(1)] {
+        let target = start(vec![slow(1500)], |config| config.threads = threads);
+        let mut client = Client::log_in(target.address(), &Login { isid: 77, ..Login::default() });
+        client.attentions(0);
+        let tag = client.cmd_sn;
+        let read = client.command(tag, &READ, 512);
+        client.issue(&read, &[]);
+        client.until(opcode::DATA_IN);
+        let busy = cpu_ns(target.statistics()[0].thread);
+        assert!(
+            busy > 0 && busy < 700_000_000,
+            "{threads:?}: busy for {busy} ns while it waited for its disk"
+        );
+    }
 }

@@ -41,7 +41,8 @@ struct Args {
     /// Other targets: NAME=URL
     #[arg(long)]
     other: Vec<String>,
-    /// How the floor waits and sends: threads, poll, uring, reactor
+    /// How the floor waits and sends: threads, poll, uring, reactor, or memory: a reactor whose data comes from and goes to random
+    /// places in 128 MiB, as that of a disk does
     #[arg(long, value_delimiter = ',', default_value = "threads")]
     engines: Vec<String>,
     /// Sessions of the client
@@ -261,7 +262,10 @@ fn main() {
         for engine in &args.engines {
             for batches in [false, true] {
                 let mut command = on_cpu(0, &built("floor"));
-                command.args(["server", "--listen", &format!("{}:0", address()), "--engine", engine]);
+                let (program, memory) =
+                    if engine == "memory" { ("reactor", "128") } else { (&**engine, "0") };
+                command.args(["server", "--listen", &format!("{}:0", address())]);
+                command.args(["--engine", program, "--memory", memory]);
                 if batches {
                     command.arg("--batch");
                 }
@@ -339,7 +343,7 @@ fn main() {
                 args.client,
                 if args.spin { ", spinning" } else { "" }
             );
-            let of = |name: &str| servers.iter().position(|s| s.name == name).map(|i| medians[i][0]);
+            let of = |name: &str| servers.iter().position(|s| s.name.ends_with(name)).map(|i| medians[i][0]);
             for (server, [iops, cpu, p50, p99, slowest]) in servers.iter().zip(&medians) {
                 let ratio = |to: Option<f64>| to.map_or("-".into(), |to| format!("{:.2}", iops / to));
                 println!(
@@ -351,7 +355,7 @@ fn main() {
                     p99,
                     slowest,
                     ratio(of("tgt")),
-                    ratio(of("floor, batch"))
+                    ratio(of(", batch"))
                 );
                 points.push(json!({
                     "rw": args.rw, "block_bytes": block, "queue_depth": depth, "client": args.client, "sessions": sessions,

@@ -47,9 +47,10 @@ pub(crate) struct TargetArgs {
     /// (one send for all pending responses); docs/send-policy.md [default: auto]
     #[arg(long)]
     send: Option<SendPolicy>,
-    /// Event loops that serve the connections; 0: a thread for each connection
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024), default_value_t = 0)]
-    threads: u16,
+    /// Event loops that serve the connections; 0: a thread for each connection [default: one loop for each CPU that the
+    /// target may use, or for each of --cpus]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
+    threads: Option<u16>,
     /// Poll for this time, such as 50us, before a thread sleeps; costs a core for each thread that serves connections
     #[arg(long, value_parser = args::time, value_name = "TIME", default_value = "0s")]
     busy_poll: Duration,
@@ -115,8 +116,9 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         access: file.access.clone(),
         send: args.send.or(file.send).unwrap_or_default(),
         threads: match args.threads {
-            0 => Threads::PerConnection,
-            loops => Threads::Loops(loops.into()),
+            None => Threads::PerCpu,
+            Some(0) => Threads::PerConnection,
+            Some(loops) => Threads::Loops(loops.into()),
         },
         busy_poll: args.busy_poll,
         cpus: args.cpus.clone(),

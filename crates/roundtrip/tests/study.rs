@@ -13,7 +13,7 @@ use analysis::closure::Comparison;
 use analysis::stages::{Segment, Stage};
 use analysis::{ClosureOutcome, Evidence};
 use common::{roundtrip, wait};
-use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig, Threads};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use policy::Sending;
@@ -157,19 +157,20 @@ fn is_verified(result: &StudyResult) {
     }
 }
 
-/// Waits until the target's session thread, of which there is one in this process, sleeps.
-fn wait_until_session_sleeps() {
+/// Waits until the target's thread that serves the session, of which there is one in this process, sleeps.
+fn wait_until_session_sleeps(threads: Threads) {
+    let name = if threads == Threads::PerConnection { "(session " } else { "(loop " };
     let is_asleep = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-        // "TID (NAME) STATE ...": the name begins with the word that the target gives its session threads.
+        // "TID (NAME) STATE ...": the name begins with the word that the target gives such threads.
         let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
-        let sessions: Vec<String> = texts.filter(|text| text.contains("(session ")).collect();
+        let sessions: Vec<String> = texts.filter(|text| text.contains(name)).collect();
         assert_eq!(sessions.len(), 1, "{sessions:?}");
         sessions[0].contains(") S ")
     };
     let begun = std::time::Instant::now();
     while !is_asleep() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the session thread does not become idle");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the target's thread does not become idle");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -214,26 +215,29 @@ fn request_to_an_idle_target_is_a_busy_cycle_of_its_own() {
     const IQN: &str = "iqn.2026-11.example.roundtrip:idle";
     let _alone = alone();
     let disk = std::sync::Arc::new(store::Zero::new(1 << 20));
-    for send in [SendPolicy::Nodelay, SendPolicy::Nagle, SendPolicy::Auto] {
+    let policies = [SendPolicy::Nodelay, SendPolicy::Nagle, SendPolicy::Auto];
+    let both = [Threads::Loops(1), Threads::PerConnection].into_iter();
+    for (threads, send) in both.flat_map(|threads| policies.map(|send| (threads, send))) {
         let luns = vec![LunConfig::new(0, std::sync::Arc::<store::Zero>::clone(&disk))];
         let address = ([127, 0, 0, 1], 0).into();
         let target =
-            RunningTarget::start(TargetConfig { send, ..TargetConfig::new(address, IQN, luns) }).unwrap();
+            RunningTarget::start(TargetConfig { send, threads, ..TargetConfig::new(address, IQN, luns) })
+                .unwrap();
         let url = format!("iscsi://{}/{IQN}/0", target.address()).parse().unwrap();
         let mut session =
             load::initiator::Session::open(&url, &load::initiator::SessionOptions::default()).unwrap();
-        wait_until_session_sleeps();
+        wait_until_session_sleeps(threads);
         for _ in 0..REQUESTS {
             let mut read = [0; 16];
             (read[0], read[8]) = (0x28, 1);
             session.command(read, iscsi::initiator::Direction::In(512)).unwrap();
-            wait_until_session_sleeps();
+            wait_until_session_sleeps(threads);
         }
         session.close().unwrap();
         assert!(target.wait_until_idle(Duration::from_secs(60)));
         let statistics = target.statistics();
         let count = &statistics[0].busy_count;
-        assert_eq!((count.ended[1], count.max_busy), (REQUESTS, 1), "{send}: {count:?}");
+        assert_eq!((count.ended[1], count.max_busy), (REQUESTS, 1), "{threads:?} {send}: {count:?}");
         target.stop();
     }
 }

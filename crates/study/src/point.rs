@@ -9,7 +9,7 @@ use analysis::breakdown::Softirqs;
 use analysis::{CpuCost, Segments};
 use capture::Counters;
 use ftrace::Recorder;
-use iscsi_target::{BusyCount, LunConfig, RunningTarget, TargetConfig};
+use iscsi_target::{BusyCount, LunConfig, RunningTarget, TargetConfig, Threads};
 use load::Pattern;
 use load::initiator::{Bench, BenchSpec, Phase};
 use policy::Sending;
@@ -226,6 +226,7 @@ pub(crate) fn run(
     let block = store::spec::BLOCK_BYTES_DEFAULT;
     let lun = LunConfig { block_bytes: block, physical_bytes: block, ..LunConfig::new(0, store) };
     let config = TargetConfig {
+        threads: Threads::Loops(1),
         send: policy.policy,
         tcp: place.tcp(),
         stamp_operations: stamped,

@@ -13,7 +13,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use engine::{Engine, receive, send};
+use engine::{Engine, Memory, receive, send};
 
 #[derive(Parser)]
 enum Floor {
@@ -31,6 +31,9 @@ enum Floor {
         /// Never sleep
         #[arg(long)]
         spin: bool,
+        /// MiB that reads take their data from and writes put theirs into, at random places (reactor); 0: the same bytes always
+        #[arg(long, default_value_t = 0)]
+        memory: usize,
     },
     /// Prints the operations a second
     Client(Client),
@@ -100,11 +103,12 @@ impl Client {
 
 fn main() {
     match Floor::parse() {
-        Floor::Server { listen, engine, batch, spin } => {
+        Floor::Server { listen, engine, batch, spin, memory } => {
             let listener = TcpListener::bind(listen).unwrap();
             println!("{}", listener.local_addr().unwrap());
             std::io::stdout().flush().unwrap();
-            engine::serve(&listener, engine, batch, spin);
+            let memory = (memory > 0).then(|| Memory::new(memory << 20));
+            engine::serve(&listener, engine, batch, spin, memory);
         }
         Floor::Client(client) => {
             let barrier = Barrier::new(client.connections);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig, Threads};
 use load::Pattern;
 use load::initiator::{BenchSpec, Login};
 use load::{CopySpec, EndpointOptions, HttpServer, Limits, copy, http, ring_of_messages};
@@ -154,6 +154,7 @@ impl Run<'_> {
             disk = layer.over(disk, &case.label);
         }
         let config = TargetConfig {
+            threads: Threads::Loops(1),
             send: send_policy(&case.server),
             tcp: side(&case.server, self.place).tcp(),
             stamp_operations: stamped,
