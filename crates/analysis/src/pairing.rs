@@ -31,6 +31,8 @@ struct Half {
     vantage: u32,
     opened: Opened,
     waiting: VecDeque<Exchange>,
+    /// End of the last response that was delivered without waiting for the other point's view: what it sees up to there has been told.
+    told: Option<u32>,
     /// The connection has ended at this point.
     is_over: bool,
 }
@@ -41,6 +43,8 @@ struct Pair {
     halves: [Option<Half>; 2],
     /// Which half is the client's, once known.
     client: Option<usize>,
+    /// Taken to be seen by one point only: too much was waiting for the other.
+    is_alone: bool,
 }
 
 /// All connections.
@@ -53,6 +57,8 @@ pub struct Pairing {
     /// Connections that have ended at one point and may still appear at the other.
     lingering: VecDeque<u32>,
     by_ends: HashMap<(SocketAddr, SocketAddr), Vec<u32>>,
+    /// Connections that one point has seen so far, and some that another has seen since or that are gone; the oldest first.
+    alone: VecDeque<u32>,
     /// For each point: the pair and the half of each of its connections.
     places: Vec<HashMap<u32, (u32, usize), foldhash::fast::RandomState>>,
     /// Exchanges that wait for the other side's view, by input and in total.
@@ -72,8 +78,8 @@ pub struct Pairing {
     joined: Vec<[u64; 2]>,
 }
 
-/// Most waiting exchanges of a connection that no other point is known to see.
-const ALONE_MAX: usize = 1024;
+/// Most waiting exchanges of a connection that no other point is known to see: some packets hold thousands of pipelined requests.
+const ALONE_MAX: usize = 16_384;
 /// Most connections kept after their end at one point.
 const LINGERING_MAX: usize = 4096;
 /// Most waiting exchanges before a second point has appeared in a file of several interfaces: about a block of a capture's buffer.
@@ -106,7 +112,7 @@ impl Pairing {
         while let Some(next) =
             waiting.iter().copied().min_by_key(|number| self.pairs.get(number).and_then(front))
         {
-            self.release(next, 0, emit);
+            self.release_unseen(next, 0, emit);
             waiting.retain(|number| self.pairs.get(number).is_some_and(|pair| front(pair).is_some()));
         }
         for ended in std::mem::take(&mut self.lingering) {
@@ -166,11 +172,12 @@ impl Pairing {
                     && half.opened.client_syn.zip(opened.client_syn).is_none_or(|(a, b)| a == b)
             })
         };
-        let half = Half { vantage, opened: *opened, waiting: VecDeque::new(), is_over: false };
+        let half = Half { vantage, opened: *opened, waiting: VecDeque::new(), told: None, is_over: false };
         let found = known.iter().rev().copied().find(|number| self.pairs.get(number).is_some_and(fits));
         let (number, which) = match found.and_then(|number| Some((number, self.pairs.get_mut(&number)?))) {
             Some((number, pair)) if pair.halves[1].is_none() => {
                 pair.halves[1] = Some(half);
+                pair.is_alone = false;
                 (number, 1)
             }
             Some(_) => {
@@ -180,7 +187,14 @@ impl Pairing {
             None => {
                 let number = self.numbered;
                 self.numbered = self.numbered.wrapping_add(1);
-                self.pairs.insert(number, Pair { halves: [Some(half), None], client: None });
+                self.pairs.insert(number, Pair { halves: [Some(half), None], client: None, is_alone: false });
+                if self.expects_two {
+                    self.alone.push_back(number);
+                    if self.alone.len() > 2 * self.pairs.len() + LINGERING_MAX {
+                        let is_alone = |pair: &Pair| pair.halves[1].is_none();
+                        self.alone.retain(|number| self.pairs.get(number).is_some_and(is_alone));
+                    }
+                }
                 known.push(number);
                 (number, 0)
             }
@@ -249,12 +263,21 @@ impl Pairing {
             return;
         };
         let exchange = Exchange { op: Op { connection: place, ..exchange.op }, ..*exchange };
-        if !self.expects_two {
-            emit(&self.alone(place, which, exchange));
+        let Some(pair) = self.pairs.get_mut(&place) else { return };
+        if !self.expects_two || pair.is_alone {
+            if let Some(half) = &mut pair.halves[which] {
+                half.told = Some(exchange.response_end_seq);
+            }
+            emit(&self.seen_alone(place, which, exchange));
             return;
         }
-        let Some(pair) = self.pairs.get_mut(&place) else { return };
-        let limit = if pair.halves[1].is_some() { WAITING_MAX } else { ALONE_MAX };
+        let other = pair.halves[1 - which].as_ref();
+        let is_told = |until: u32| until.wrapping_sub(exchange.response_end_seq).cast_signed() >= 0;
+        if other.and_then(|other| other.told).is_some_and(is_told) {
+            self.unmatched += 1;
+            return;
+        }
+        let limit = if other.is_some() { WAITING_MAX } else { ALONE_MAX };
         if let Some(half) = &mut pair.halves[which] {
             half.waiting.push_back(exchange);
             self.count(vantage, 1);
@@ -263,13 +286,37 @@ impl Pairing {
             return self.expect_no_others(&mut emit);
         }
         self.merge(place, &mut emit);
-        loop {
-            let waits = self.waits(place, which);
-            if waits == 0 || (waits <= limit && self.waiting_all <= WAITING_MAX) {
-                return;
-            }
-            self.release(place, which, &mut emit);
+        if limit == ALONE_MAX && self.waits(place, which) > limit {
+            self.expect_no_other(place, &mut emit);
         }
+        // What one point alone may have seen goes first, to the last of it: then its views wait for nothing any more.
+        while self.waiting_all > WAITING_MAX
+            && let Some(oldest) = self.alone.pop_front()
+        {
+            self.expect_no_other(oldest, &mut emit);
+        }
+        while self.waiting_all > WAITING_MAX && self.waits(place, which) > 0 {
+            self.release_unseen(place, which, &mut emit);
+        }
+    }
+
+    /// Delivers what waits of a connection that no other point has seen, and all that will come until one does.
+    fn expect_no_other(&mut self, place: u32, emit: &mut impl FnMut(&Observed)) {
+        let Some(pair) = self.pairs.get_mut(&place).filter(|pair| pair.halves[1].is_none()) else { return };
+        pair.is_alone = true;
+        while self.waits(place, 0) > 0 {
+            self.release_unseen(place, 0, emit);
+        }
+    }
+
+    /// Delivers the front of one half alone, although the other point may still see it.
+    fn release_unseen(&mut self, place: u32, which: usize, emit: &mut impl FnMut(&Observed)) {
+        if let Some(half) = self.pairs.get_mut(&place).and_then(|pair| pair.halves[which].as_mut())
+            && let Some(front) = half.waiting.front()
+        {
+            half.told = Some(front.response_end_seq);
+        }
+        self.release(place, which, emit);
     }
 
     /// Delivers all waiting exchanges at the end.
@@ -329,11 +376,11 @@ impl Pairing {
         let vantage = half.vantage;
         self.count(vantage, -1);
         self.unmatched += u64::from(is_pair);
-        emit(&self.alone(place, which, exchange));
+        emit(&self.seen_alone(place, which, exchange));
     }
 
     /// An exchange that one point alone saw, on the point's side.
-    fn alone(&mut self, place: u32, which: usize, exchange: Exchange) -> Observed {
+    fn seen_alone(&mut self, place: u32, which: usize, exchange: Exchange) -> Observed {
         let half = self.pairs.get(&place).and_then(|p| p.halves[which].as_ref().map(|h| (p, h)));
         let is_pair = half.is_some_and(|(pair, _)| pair.halves.iter().all(Option::is_some));
         let side = if is_pair {
@@ -503,6 +550,55 @@ mod tests {
         assert_eq!(told, [(100, true, false), (200, false, true), (400, true, false), (300, false, true)]);
         assert!(seen.iter().all(|o| o.order() == record::TimeOrder::Forwards), "{seen:#?}");
         pairing.finish(|o| panic!("{o:?}"));
+    }
+
+    /// Two points of one connection, of which the second appears after `before` exchanges of the first; both see `count`. Returns how
+    /// often each exchange was told.
+    fn second_point_appears_after(before: u32, count: u32, others: u32) -> (Pairing, Vec<u32>) {
+        let mut pairing = Pairing::new(true);
+        let points = [0, 1].map(|input| pairing.add_point(Point { input, ..Point::default() }));
+        let mut told = vec![0; count as usize];
+        let mut tell = |o: &Observed| {
+            if o.detail.response_end_seq > 0 {
+                told[o.detail.response_end_seq as usize / 10 - 1] += 1;
+            }
+        };
+        // Connections that one point alone sees, of which much waits.
+        for other in 0..others {
+            let client = format!("10.1.0.1:{}", 1024 + other).parse().unwrap();
+            pairing.opened(points[0], &Opened { client, ..opened(100 + other, 10) });
+            for i in 0..1_000 {
+                pairing.exchange(points[0], &exchange(100 + other, 0, i), &mut tell);
+            }
+        }
+        let seen = |i: u32| exchange(7, 10 * (i + 1), 1_000_000 + u64::from(i));
+        pairing.opened(points[0], &opened(7, 10));
+        (0..before).for_each(|i| pairing.exchange(points[0], &seen(i), &mut tell));
+        pairing.opened(points[1], &opened(7, 500));
+        (0..count).for_each(|i| pairing.exchange(points[1], &seen(i), &mut tell));
+        (before..count).for_each(|i| pairing.exchange(points[0], &seen(i), &mut tell));
+        pairing.finish(&mut tell);
+        (pairing, told)
+    }
+
+    #[test]
+    fn no_exchange_is_told_twice_however_late_the_second_point_appears() {
+        for (before, count, others) in [
+            (1_500, 3_000, 0),
+            (ALONE_MAX as u32, 20_000, 0),
+            (ALONE_MAX as u32 + 1, 20_000, 0),
+            (50_000, 60_000, 0),
+            (10, 120_000, 0),
+            (10, 500, 200),
+        ] {
+            let (pairing, told) = second_point_appears_after(before, count, others);
+            let wrong = told.iter().filter(|&&times| times != 1).count();
+            assert_eq!(wrong, 0, "{before} of {count} beside {others}");
+            let of_both = if before as usize > ALONE_MAX { count - before } else { count };
+            // Of more than waits at most, the ones in front were told when they came.
+            let of_both = u64::from(of_both.min(WAITING_MAX as u32 + before));
+            assert_eq!((pairing.matched, pairing.waiting_all), (of_both, 0), "{before} of {count}");
+        }
     }
 
     #[test]

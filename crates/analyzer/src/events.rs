@@ -5,7 +5,7 @@ use capture::{Counted, Observer, StreamHole};
 use record::{ClockStep, ConnectionFacts, Exchange, Key, Opened, Stall};
 
 /// Events that are delivered together.
-const EVENTS_AT_ONCE: usize = 1024;
+pub(crate) const EVENTS_AT_ONCE: usize = 1024;
 
 /// What happened.
 #[derive(Debug)]
@@ -34,17 +34,20 @@ pub(crate) type Deliver<'a> = dyn FnMut(&mut Vec<Event>) + 'a;
 /// Gathers events, and delivers them before they are many.
 pub(crate) struct Outbox<'a> {
     events: Vec<Event>,
+    /// Events so far.
+    pub(crate) count: u64,
     deliver: &'a mut Deliver<'a>,
 }
 
 impl<'a> Outbox<'a> {
     pub(crate) fn new(deliver: &'a mut Deliver<'a>) -> Self {
-        Self { events: Vec::new(), deliver }
+        Self { events: Vec::new(), count: 0, deliver }
     }
 
     #[inline]
     pub(crate) fn push(&mut self, event: Event) {
         self.events.push(event);
+        self.count += 1;
         if self.events.len() >= EVENTS_AT_ONCE {
             self.flush();
         }

@@ -6,7 +6,7 @@ use capture::{At, Contents, FrameCounters, Link, Selection, Vantage};
 use record::wire::Wire;
 use record::{Regular, Side, Spacing};
 
-use crate::events::{Event, Outbox};
+use crate::events::{EVENTS_AT_ONCE, Event, Outbox};
 use crate::run::{Input, Options};
 
 /// Frames of one input in a row.
@@ -100,7 +100,12 @@ impl Reader {
     /// When the input cannot be read.
     pub(crate) fn advance(&mut self, input: usize, outbox: &mut Outbox<'_>) -> Result<(), FileError> {
         let Some(reading) = self.readings.get_mut(input) else { return Ok(()) };
+        let enough = outbox.count + EVENTS_AT_ONCE as u64;
         for _ in 0..FRAMES_AT_ONCE {
+            // Frames may hold thousands of requests, which wait for the view of another input.
+            if outbox.count >= enough {
+                break;
+            }
             if !self.points.step(reading, input as u32, outbox)? {
                 reading.is_over = true;
                 break;
