@@ -397,6 +397,7 @@ impl Services {
                 protocol: of.and_then(|of| protocol(row.key.verb, of)),
                 overlapping: row.sums.overlapping,
                 several: row.sums.several,
+                unread: row.sums.unread,
                 kind: row.kind,
                 figures: row.sums.figures(seconds, all_ns),
                 in_flight_max: timeline.map_or(0, |timeline| timeline.most(place)),

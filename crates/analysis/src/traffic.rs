@@ -147,7 +147,7 @@ impl Sums {
         self.data_bytes += u64::from(op.data_bytes);
         self.request_bytes += u64::from(op.request_bytes);
         self.response_bytes += u64::from(op.response_bytes);
-        self.overlapping += u64::from(seen.overlaps || seen.has_several);
+        self.overlapping += u64::from(seen.overlaps || seen.has_several || seen.is_unread);
         let (least, sum, most) = self.depth;
         self.depth =
             (least.min(seen.ring_depth), sum + u64::from(seen.ring_depth), most.max(seen.ring_depth));

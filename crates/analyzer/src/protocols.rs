@@ -40,11 +40,22 @@ pub(crate) fn notes(services: &[ServiceRow]) -> Vec<String> {
             known => format!("{service}: {known} is not decoded: times are per turn, not per request"),
         })
         .collect();
-    let several = lists.into_iter().filter(|(_, (some, all))| *some as f64 > NAMED_FROM * *all as f64);
-    notes.extend(several.map(|(service, (some, all))| {
+    let is_many = |(_, (some, all)): &(&str, (u64, u64))| *some as f64 > NAMED_FROM * *all as f64;
+    notes.extend(lists.into_iter().filter(is_many).map(|(service, (some, all))| {
         format!(
             "{service}: {some} of {all} turns may hold several requests, because several lines, or records that begin with their \
              length, are answered by several; their times are per turn, not per request"
+        )
+    }));
+    let unread = services.iter().filter(|row| row.unread > 0).fold(BTreeMap::new(), |mut unread, row| {
+        let sums: &mut (u64, u64) = unread.entry(row.service.as_deref().unwrap_or("others")).or_default();
+        *sums = (sums.0 + row.unread, sums.1 + row.figures.operations);
+        unread
+    });
+    notes.extend(unread.into_iter().filter(is_many).map(|(service, (some, all))| {
+        format!(
+            "{service}: a snap length hides what {some} of {all} turns hold, which may be several requests: their times are per turn, not \
+             per request; whole packets show what they are"
         )
     }));
     let more = notes.len().saturating_sub(NAMED_MAX);

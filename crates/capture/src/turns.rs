@@ -115,6 +115,10 @@ impl Turns {
     fn uncaptured(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
         self.packets[side as usize] = None;
         self.pass_unread(side, count, at, observer);
+        if let Some(exchange) = self.current.as_mut().filter(|_| side == Side::Client && !self.is_in_records)
+        {
+            exchange.is_unread = true;
+        }
     }
 
     /// Processes bytes that were on the wire and are not in the capture: the rest of a packet, or those of a hole before the packet with

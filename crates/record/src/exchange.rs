@@ -144,6 +144,8 @@ pub struct Exchange {
     /// Whether its bytes look like several requests: a turn of an unknown protocol of which several lines or records were answered by
     /// several.
     pub has_several: bool,
+    /// Whether bytes of its request are not in the capture (snap length): a turn of an unknown protocol that may hold several requests.
+    pub is_unread: bool,
     /// Whether its protocol holds it until an event comes or a time is over, such as a blocking pop: its time is no work of the server.
     pub awaits_event: bool,
 }

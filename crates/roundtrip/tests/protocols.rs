@@ -28,6 +28,8 @@ mod mongodb;
 mod mqtt;
 #[path = "protocols/mysql.rs"]
 mod mysql;
+#[path = "protocols/points.rs"]
+mod points;
 #[path = "protocols/postgres.rs"]
 mod postgres;
 #[path = "protocols/redis.rs"]

@@ -75,6 +75,7 @@ pub(crate) struct Sums {
     /// Operations that may be several.
     pub(crate) overlapping: u64,
     pub(crate) several: u64,
+    pub(crate) unread: u64,
 }
 
 impl Sums {
@@ -86,6 +87,7 @@ impl Sums {
         self.data_bytes += u64::from(op.data_bytes);
         self.overlapping += u64::from(observed.detail.overlaps);
         self.several += u64::from(observed.detail.has_several);
+        self.unread += u64::from(observed.detail.is_unread);
         if self.recent != Some(op.connection) {
             self.recent = Some(op.connection);
             if self.connections.len() < CONNECTIONS_MAX {

@@ -23,6 +23,9 @@ pub struct ServiceRow {
     /// Turns that may be several operations, because several lines or records of each were answered by several.
     #[serde(default)]
     pub several: u64,
+    /// Turns of which bytes of the request are not in the capture (snap length), so that they may be several operations.
+    #[serde(default)]
+    pub unread: u64,
     /// The direction of its data.
     pub kind: OpKind,
     /// Its figures.

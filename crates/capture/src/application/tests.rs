@@ -336,6 +336,25 @@ fn requests_before_the_answer_that_shows_the_protocol_are_decoded() {
     assert_eq!((name, exchanges.len()), ("memcached", 3));
 }
 
+/// What a snap length hides may be several requests.
+#[test]
+fn turns_whose_requests_are_cut_say_so() {
+    for snap in [0, 1, 7, 8] {
+        let mut play = Play::new(7000, From::Syn);
+        for _ in 0..3 {
+            play.cut(Client, "fetch a\n", snap).cut(Server, "well\r\n", 3);
+        }
+        let (name, exchanges, _) = play.end();
+        assert_eq!(name, "turns");
+        let unread = exchanges.iter().filter(|e| e.is_unread).count();
+        assert_eq!(
+            (exchanges.len(), unread),
+            (3, if snap < 8 { 3 } else { 0 }),
+            "of 8 bytes, {snap} are there"
+        );
+    }
+}
+
 /// Commands behind each other in a turn of a protocol that is not known: never a silent wrong count.
 #[test]
 fn turns_with_several_commands_say_so() {

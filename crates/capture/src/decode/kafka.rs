@@ -209,7 +209,7 @@ impl Kafka {
         requests.ask(of, &Asked { operation: header.api.operation(), key: &key, stream: 0 });
         requests.asked(of);
         if header.api.waits || fields.is_some_and(|fields| apis::may_be_held(&header, fields)) {
-            requests.awaits_event(of);
+            requests.awaits_event(of, true);
         }
         self.open.push_back(header);
     }
@@ -236,7 +236,7 @@ impl Kafka {
         let answer = apis::answer(&header, fields);
         requests.answer(of);
         if answer.is_empty {
-            requests.awaits_event(of);
+            requests.awaits_event(of, true);
         }
         requests.answered(of, answer.error.map_or(Status::Unknown, errors::status));
     }

@@ -291,7 +291,7 @@ impl Ldap {
         requests.ask(of, &Asked { operation: Word::new(operation.as_bytes()), key: &key, stream: 0 });
         requests.asked(of);
         if tag == SEARCH && names::awaits_event(controls) {
-            requests.awaits_event(of);
+            requests.awaits_event(of, true);
             // It has no end.
             requests.excuse(of);
         }

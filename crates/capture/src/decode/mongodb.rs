@@ -110,7 +110,7 @@ impl Mongo {
         }
         let Some(command) = command else { return };
         if command.waits || command.cursor.is_some_and(|cursor| self.cursors.contains(&cursor)) {
-            requests.awaits_event(of);
+            requests.awaits_event(of, true);
         }
         if command.opens_waiting {
             if self.opening.len() >= OPENING_MAX {

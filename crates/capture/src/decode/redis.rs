@@ -385,6 +385,10 @@ impl Redis {
                 self.command.has_key = commands::has_key(name);
                 let operation = if self.command.has_key { name } else { commands::shown(name, self.shown) };
                 requests.rename(Of::Order, &Asked::only(operation));
+                // What follows may not be in the capture: then it may be held.
+                if commands::may_block(name) {
+                    requests.awaits_event(Of::Order, true);
+                }
             }
             1 if self.command.has_key => {
                 let key = &mut self.key;
@@ -409,8 +413,9 @@ impl Redis {
     /// A command is complete.
     fn sent(&mut self, name: Word, requests: &mut Requests) {
         // What a replica is sent is no work for a client.
-        if self.command.is_held || commands::is_blocking(name) || is_replication(name) {
-            requests.awaits_event(Of::Order);
+        if commands::may_block(name) || is_replication(name) {
+            let is_held = self.command.is_held || commands::is_blocking(name) || is_replication(name);
+            requests.awaits_event(Of::Order, is_held);
         }
         requests.asked(Of::Order);
         match name {

@@ -419,17 +419,19 @@ impl Requests {
         }
     }
 
-    /// Drops the oldest requests in order up to the first that the answer at hand may be of, by its operation: the others have no
-    /// answer. False, and nothing is dropped, if it can be of none.
-    pub(crate) fn skip_to(&mut self, may_be_of: impl Fn(&str) -> bool) -> bool {
+    /// Drops the oldest requests in order up to the first that the answer at hand may be of, by its operation and number: the others
+    /// have no answer. False, and nothing is dropped, if it can be of none.
+    pub(crate) fn skip_to(&mut self, may_be_of: impl Fn(&str, u32) -> bool) -> bool {
         if self.is_resuming && !self.is_orphan {
             self.resume();
         }
         if self.is_orphan || self.given_up > 0 || self.recovery.is_some() || self.unpaired.is_some() {
             return true;
         }
-        let is_answered =
-            |open: &Open| matches!(open.exchange.op.verb, Verb::Command(name) if may_be_of(name.as_str()));
+        let is_answered = |open: &Open| match open.exchange.op {
+            Op { verb: Verb::Command(name), tag, .. } => may_be_of(name.as_str(), tag),
+            _ => false,
+        };
         let Some(skipped) = self.queue.iter().position(is_answered) else {
             self.counted.unmatched += 1;
             return false;
@@ -477,10 +479,10 @@ impl Requests {
         }
     }
 
-    /// The newest request, or the one of this number, is held until an event comes, by its protocol: no work of the server.
-    pub(crate) fn awaits_event(&mut self, of: Of) {
+    /// Whether the newest request, or the one of this number, is held until an event comes, by its protocol: no work of the server.
+    pub(crate) fn awaits_event(&mut self, of: Of, does: bool) {
         if let Some(open) = self.newest(of) {
-            open.exchange.awaits_event = true;
+            open.exchange.awaits_event = does;
         }
     }
 

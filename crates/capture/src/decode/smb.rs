@@ -206,7 +206,7 @@ impl Smb {
         requests.ask(of, &Asked { operation, key: key.as_deref().unwrap_or_default(), stream: 0 });
         requests.asked(of);
         if header.command == names::CHANGE_NOTIFY {
-            requests.awaits_event(of);
+            requests.awaits_event(of, true);
             // It is in flight as long as nothing changes.
             requests.excuse(of);
         }
@@ -245,7 +245,7 @@ impl Smb {
         if header.status == status::PENDING {
             if requests.operation(of) == Some(names::command(names::LOCK)) {
                 // Others hold the lock.
-                requests.awaits_event(of);
+                requests.awaits_event(of, true);
             }
             return;
         }

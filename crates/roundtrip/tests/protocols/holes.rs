@@ -22,7 +22,7 @@ const BATCHES: usize = 12;
 const TCP_BYTES: usize = 20;
 
 /// A packet of a capture on loopback.
-struct Packet {
+pub(crate) struct Packet {
     time_ns: u64,
     bytes: Vec<u8>,
     /// Its sender, if it has data.
@@ -33,7 +33,7 @@ struct Packet {
 type Op = (String, u64, u64);
 
 /// The packets of a capture file of IPv4 on loopback.
-fn packets(file: &Path, port: u16) -> (u32, Vec<Packet>) {
+pub(crate) fn packets(file: &Path, port: u16) -> (u32, Vec<Packet>) {
     let mut file = CaptureFile::open(file).unwrap();
     let mut all: Vec<Packet> = Vec::new();
     while let Some(frame) = file.next_frame().unwrap() {
@@ -53,8 +53,12 @@ fn packets(file: &Path, port: u16) -> (u32, Vec<Packet>) {
     (file.interfaces()[0].link, all)
 }
 
-/// The operations of a capture without one of its packets.
-fn operations(link: u32, packets: &[Packet], without: Option<usize>) -> BTreeSet<Op> {
+/// A capture file of packets, of each of which it has so many bytes at most.
+pub(crate) fn written<'a>(
+    link: u32,
+    packets: impl IntoIterator<Item = &'a Packet>,
+    most: usize,
+) -> CaptureFile {
     let mut writer = PcapngWriter::new(Vec::new(), "test").unwrap();
     let description = InterfaceDescription {
         name: "lo".to_owned(),
@@ -64,11 +68,18 @@ fn operations(link: u32, packets: &[Packet], without: Option<usize>) -> BTreeSet
         bits_per_second: None,
     };
     let interface = writer.interface(&description).unwrap();
-    for (_, packet) in packets.iter().enumerate().filter(|(i, _)| Some(*i) != without) {
-        let length = packet.bytes.len() as u32;
-        writer.frame(interface, packet.time_ns, None, &packet.bytes, length, None).unwrap();
+    for packet in packets {
+        let (length, captured) = (packet.bytes.len(), packet.bytes.len().min(most));
+        let data = &packet.bytes[..captured];
+        writer.frame(interface, packet.time_ns, None, data, length as u32, None).unwrap();
     }
-    let file = CaptureFile::read("test", Box::new(Cursor::new(writer.finish().unwrap()))).unwrap();
+    CaptureFile::read("test", Box::new(Cursor::new(writer.finish().unwrap()))).unwrap()
+}
+
+/// The operations of a capture without one of its packets.
+fn operations(link: u32, packets: &[Packet], without: Option<usize>) -> BTreeSet<Op> {
+    let left = packets.iter().enumerate().filter(|(i, _)| Some(*i) != without).map(|(_, packet)| packet);
+    let file = written(link, left, usize::MAX);
     let mut found = BTreeSet::new();
     let mut take = |observed: &Observed, named: &Named<'_>| {
         let seen = &observed.detail;

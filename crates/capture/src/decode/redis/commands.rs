@@ -92,6 +92,11 @@ pub(super) fn is_blocking(command: Word) -> bool {
     BLOCKING.contains(&command)
 }
 
+/// Whether a command is, or may be by its arguments, held until an event comes.
+pub(super) fn may_block(command: Word) -> bool {
+    is_blocking(command) || BLOCKING_IF_TOLD.contains(&command)
+}
+
 /// Whether this argument lets a command be held until an event comes.
 pub(super) fn is_blocking_by(command: Word, argument: &[u8]) -> bool {
     BLOCKING_IF_TOLD.contains(&command) && argument.eq_ignore_ascii_case(b"BLOCK")

@@ -45,6 +45,28 @@ fn commands_that_wait_for_an_event_say_so() {
     }
 }
 
+/// A snap length may hide the option that says so.
+#[test]
+fn commands_cut_behind_their_name_may_wait_for_an_event() {
+    for (name, held) in [("BLMPOP", true), ("XREADGROUP", true), ("XREAD", true), ("LRANGE", false)] {
+        let mut play = Play::new(&ENTRY);
+        play.say(Client, "*1\r\n$4\r\nPING\r\n");
+        play.say(Server, "+PONG\r\n");
+        for _ in 0..3 {
+            play.say(Client, format!("*9\r\n${}\r\n{name}\r\n$5\r\nGR", name.len()));
+            play.cut(Client, 60);
+            play.say(Server, "*-1\r\n");
+        }
+        let told = play.end();
+        assert!(told.exchanges.len() > 1, "{name}");
+        assert!(
+            told.exchanges.iter().skip(1).all(|e| e.awaits_event == held),
+            "{name} {:#?}",
+            told.exchanges
+        );
+    }
+}
+
 #[test]
 fn pipelined_commands_are_requests_of_their_own() {
     for segment in [usize::MAX, 1, 7, 50] {
