@@ -73,7 +73,9 @@ impl Status {
             Status::Reset(code) => matches!(code, 2 | 7 | 11),
             // Connections, resources, what an operator did, the system and internal errors (PostgreSQL, appendix A).
             Status::Sql(code) => {
-                matches!(code, [b'0', b'8', ..] | [b'5', b'3' | b'7' | b'8', ..] | [b'X', b'X', ..])
+                // What a client cancelled is no failure.
+                code != *b"57014"
+                    && matches!(code, [b'0', b'8', ..] | [b'5', b'3' | b'7' | b'8', ..] | [b'X', b'X', ..])
             }
             Status::Error(name) => is_of_service(name.as_str()),
             // There is no connection, whoever is to blame.
@@ -124,8 +126,10 @@ fn is_of_service(name: &str) -> bool {
     }
     matches!(
         name,
+        // PostgreSQL.
+        "57014/timeout"
         // Redis and memcached.
-        "LOADING" | "BUSY" | "OOM" | "MISCONF" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "SERVER_ERROR"
+        | "LOADING" | "BUSY" | "OOM" | "MISCONF" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "SERVER_ERROR"
             | "READONLY" | "NOREPLICAS" | "MAXCLIENTS"
             // NVMe and WebSocket; the latter's own.
             | "INTERNAL" | "NOT_READY" | "RESTART" | "TRY_LATER" | "BAD_GATEWAY"
@@ -174,6 +178,8 @@ mod tests {
             Status::Code(1040),
             Status::Grpc(14),
             Status::Sql(*b"53300"),
+            Status::Sql(*b"57P01"),
+            Status::Error(Word::new(b"57014/timeout")),
             Status::Error(Word::new(b"OOM")),
             Status::Reset(7),
             Status::Error(Word::new(b"MEDIA_81")),
@@ -192,6 +198,7 @@ mod tests {
             Status::Code(1064),
             Status::Code(3),
             Status::Sql(*b"42P01"),
+            Status::Sql(*b"57014"),
             Status::Error(Word::new(b"WRONGTYPE")),
             Status::Error(Word::new(b"NOENT")),
             Status::Answer(Word::new(b"NXDOMAIN")),

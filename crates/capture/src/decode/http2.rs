@@ -6,8 +6,9 @@
 //!
 //! - A request that asks for an upgrade is answered by 101 and, from there on, as stream 1.
 //! - An informational response (1xx) is no answer. A response may come before the end of its request.
-//! - An event stream (`text/event-stream`) and a tunnel (CONNECT) are answered by their head. A gRPC stream of several messages is
-//!   answered by the first one, and its status is unknown. A gRPC stream that is open at the end is not unanswered.
+//! - A tunnel (CONNECT) is answered by its head. A gRPC stream of several messages is answered by the first one, and its status is
+//!   unknown. A gRPC stream, or one of events (`text/event-stream`), that is open at the end is not unanswered; that the client cancels
+//!   the latter is its end.
 //! - A stream that the client resets before an answer has begun is withdrawn, and so is one above the last that GOAWAY names: the
 //!   server has not refused to answer.
 //! - The time in which a window of flow control had no room is a wait of the requests whose data goes on behind it.
@@ -362,11 +363,11 @@ impl Http2 {
         }
         stream.is_answered = true;
         requests.answer(of(number));
-        let is_endless = head.content == Some(Content::Events)
-            || stream.is_tunnel && matches!(stream.status, Status::Http(200..300));
+        stream.is_events |= head.content == Some(Content::Events);
+        let is_endless = stream.is_tunnel && matches!(stream.status, Status::Http(200..300));
         if block.ends_stream || is_endless {
             self.end(number, requests);
-        } else if stream.is_grpc {
+        } else if stream.is_grpc || stream.is_events {
             requests.excuse(of(number));
         }
     }
@@ -406,7 +407,9 @@ impl Http2 {
         if side == Side::Server {
             requests.answer(of(number));
         }
-        requests.answered(of(number), Status::Reset(code));
+        // How clients end a stream of events.
+        let is_end = side == Side::Client && stream.is_events;
+        requests.answered(of(number), if is_end { stream.status() } else { Status::Reset(code) });
         self.streams.remove(&number);
     }
 

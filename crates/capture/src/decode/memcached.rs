@@ -6,9 +6,13 @@
 //! first key. The status is the answer's word where it is no success; a miss of `get` and `mg` is none.
 
 mod binary;
+mod echoed;
+
+use std::collections::VecDeque;
 
 use record::{Side, Status, Word};
 
+use self::echoed::Echoed;
 use super::keys::{UNKNOWN, folded};
 use super::{Asked, Decoder, Length, Message, Of, ProtocolEntry, Requests, Shown, Start};
 
@@ -38,6 +42,8 @@ struct Memcached {
     quiet: usize,
     /// There are requests that may have no answer.
     is_quiet: bool,
+    /// What the answers of meta commands in flight repeat of them, by their numbers.
+    echoed: VecDeque<(u32, Echoed)>,
     /// There were malformed commands, whose answer is `ERROR`.
     has_malformed: bool,
 }
@@ -408,7 +414,14 @@ impl Memcached {
         let quiet = quiet.filter(|_| is_quiet);
         let is_optional = quiet.is_some();
         let operation = quiet.map_or(command_shown, Word::new);
-        requests.ask(Of::Order, &Asked { operation, key: &key, stream: 0 });
+        let number = requests.ask(Of::Order, &Asked { operation, key: &key, stream: 0 });
+        let echoed = if is_meta(command) { Echoed::asked(line) } else { Echoed::default() };
+        if !echoed.is_nothing() {
+            if self.echoed.len() >= QUIET_MAX {
+                self.echoed.pop_front();
+            }
+            self.echoed.push_back((number, echoed));
+        }
         // A key may have that name.
         let behind_key = place_of_key(command).map_or(1, |place| place + 1);
         let is_silent = is_quiet && !is_optional
@@ -454,7 +467,16 @@ impl Memcached {
             // A second answer to a refused request: the server took its data for a command.
             return;
         }
-        if !requests.skip_to(|command| may_answer(word, command)) {
+        let echoed = Echoed::answered(line);
+        let asker = self.echoed.iter().find(|(_, asked)| !echoed.is_nothing() && asked.answers_with(echoed));
+        let asker = asker.map(|&(number, _)| number);
+        let may_be_of = |command: &str, number: u32| {
+            may_answer(word, command) && asker.is_none_or(|asker| asker == number)
+        };
+        if let Some(asker) = asker {
+            self.echoed.retain(|(number, _)| number.wrapping_sub(asker).cast_signed() > 0);
+        }
+        if !requests.skip_to(may_be_of) {
             if !is_part {
                 requests.answered_none();
             }

@@ -242,7 +242,7 @@ impl Mqtt {
             // It is that of a request in a hole, behind an answer in another one.
             requests.forget(Of::Order);
         }
-        if requests.skip_to(|asked| asked == operation) {
+        if requests.skip_to(|asked, _| asked == operation) {
             requests.answer(Of::Order);
             requests.answered(Of::Order, status);
         } else {

@@ -66,7 +66,7 @@ impl Numbers {
         self.pass(requests);
         let id = Of::Id(number);
         if self.repeated == Some(number) && !requests.is_open(id) {
-            if !requests.skip_to(may_be_of) {
+            if !requests.skip_to(|name, _| may_be_of(name)) {
                 requests.answered_none();
                 return None;
             }

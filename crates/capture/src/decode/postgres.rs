@@ -601,6 +601,12 @@ fn field(body: &[u8], wanted: u8) -> Option<&[u8]> {
 fn sqlstate(body: &[u8]) -> Status {
     let code = field(body, b'C').and_then(|code| <[u8; 5]>::try_from(code).ok());
     match code.filter(|code| code.iter().all(u8::is_ascii_alphanumeric)) {
+        // Its own limit, not its client's wish.
+        Some([b'5', b'7', b'0', b'1', b'4'])
+            if field(body, b'M').is_some_and(|text| text.ends_with(b"statement timeout")) =>
+        {
+            Status::Error(Word::new(b"57014/timeout"))
+        }
         Some(code) => Status::Sql(code),
         None => Status::Error(Word::new(b"error")),
     }

@@ -19,6 +19,8 @@ pub(super) struct Stream {
     pub(super) flows: [OfStream; 2],
     pub(super) is_grpc: bool,
     pub(super) is_tunnel: bool,
+    /// Whether the answer is a stream of events, which ends when there are no more.
+    pub(super) is_events: bool,
     /// Whether its operation is unknown.
     pub(super) is_unknown: bool,
     pub(super) status: Status,

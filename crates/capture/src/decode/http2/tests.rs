@@ -161,15 +161,32 @@ fn streams_of_messages_are_answered_by_the_first() {
     }
     // Others are open: one without a message so far, one whose request has no end.
     play.say(Client, [call(3, "/p.S/Watch"), data(3, 1, grpc("a"))].concat()).say(Server, reply_head(3));
-    // Events are answered by their head.
-    play.say(Client, get(5, "/events"));
-    play.say(Server, head(5, 0x4, [OK, &[0x0f, 0x10, 17], b"text/event-stream"].concat()));
-    play.say(Server, data(5, 0, "data: 1\n\n")).say(Server, data(5, 1, "data: 2\n\n"));
     let told = play.end();
-    assert_eq!(told.lines(), ["gRPC /p.S/Watch", "GET /events 200"]);
+    assert_eq!(told.lines(), ["gRPC /p.S/Watch"]);
     assert_eq!(counts(&told), (0, 0));
     let first = &told.exchanges[0];
     assert_eq!(first.response.ended.since(first.response.began), Some(1000));
+}
+
+#[test]
+fn streams_of_events_last_until_their_end() {
+    let mut play = begun(usize::MAX);
+    for number in [1, 3, 5] {
+        play.say(Client, get(number, "/events"));
+        play.say(Server, head(number, 0x4, [OK, &[0x0f, 0x10, 17], b"text/event-stream"].concat()));
+        play.say(Server, data(number, 0, "data: 1\n\n"));
+    }
+    // One ends, the client cancels another, and one is open.
+    play.say(Server, data(1, 1, "data: 2\n\n"));
+    play.say(Client, frame(frame::RST_STREAM, 0, 3, [0, 0, 0, 8]));
+    let told = play.end();
+    assert_eq!(told.lines(), ["GET /events 200", "GET /events 200"]);
+    assert_eq!(counts(&told), (0, 0));
+    for exchange in &told.exchanges {
+        let lasted = exchange.response.ended.since(exchange.response.began);
+        assert!(lasted.is_some_and(|ns| ns >= 1000), "{exchange:#?}");
+        assert!(exchange.error.is_none(), "{exchange:#?}");
+    }
 }
 
 #[test]

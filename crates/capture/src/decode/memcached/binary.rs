@@ -147,7 +147,7 @@ pub(super) fn answer(bytes: &[u8], requests: &mut Requests) {
     let operation = name(header.opcode);
     // Statistics come one by one; the last has no name.
     let is_part = operation.as_str() == "stat" && header.key > 0 && header.status == 0;
-    if !requests.skip_to(|command| command == operation.as_str()) {
+    if !requests.skip_to(|command, _| command == operation.as_str()) {
         if !is_part {
             requests.answered_none();
         }

@@ -98,8 +98,28 @@ fn quiet_misses_end_with_the_next_answer() {
     // One of the first two is a hit.
     play.say(Server, "VA 2 kb\r\nhi\r\nMN\r\nEN\r\nNS\r\nVA 2\r\n17\r\n");
     let told = play.end();
-    assert_eq!(told.lines(), ["mg/q a ok", "mn  ok", "mg c ok", "ms d NS", "ma e ok"]);
+    assert_eq!(told.lines(), ["mg/q b ok", "mn  ok", "mg c ok", "ms d NS", "ma e ok"]);
     assert_eq!((told.counted.unmatched, told.unanswered.len()), (0, 0));
+}
+
+/// The answer's key, or the client's own word, shows which of the quiet commands it is of.
+#[test]
+fn a_quiet_answer_is_of_the_command_that_it_repeats() {
+    for (flags, repeats) in [("k O9", "kitem:1 O9"), ("k", "kitem:1"), ("O9", "O9")] {
+        let mut play = Play::new(&ENTRY);
+        for _ in 0..3 {
+            let mut asked = String::new();
+            for miss in 0..9 {
+                let flags = flags.replace("O9", &format!("O{miss}"));
+                asked += &format!("mg cold:{miss} v q {flags}\r\n");
+            }
+            play.say(Client, format!("{asked}mg item:1 v q {flags}\r\nmg item:2 v q\r\nmn\r\n"));
+            play.say(Server, format!("VA 3 {repeats}\r\nabc\r\nMN\r\n"));
+        }
+        let told = play.end();
+        assert_eq!(told.lines(), ["mg/q item:* ok", "mn  ok"].repeat(3), "{flags}");
+        assert_eq!((told.counted.unmatched, told.unanswered.len()), (0, 0));
+    }
 }
 
 #[test]

@@ -186,6 +186,23 @@ fn what_has_no_execute_is_a_request_of_its_own() {
     }
 }
 
+/// A statement that its client cancelled is no failure of the server; one that took too long is.
+#[test]
+fn cancelled_statements_are_told_from_late_ones() {
+    let mut play = started(usize::MAX);
+    for text in ["user request", "statement timeout", "wegen Benutzeraufforderung"] {
+        let cancelled = format!("SERROR\0VERROR\0C57014\0Mcanceling statement due to {text}\0\0");
+        play.say(Client, query("SELECT 1")).say(Server, [message(b'E', cancelled), ready()].concat());
+    }
+    let told = play.end();
+    assert_eq!(
+        told.lines()[1..],
+        ["SELECT SELECT ? 57014", "SELECT SELECT ? 57014/timeout", "SELECT SELECT ? 57014"]
+    );
+    let errors: Vec<bool> = told.exchanges.iter().map(|e| e.error.is_some()).collect();
+    assert_eq!(errors, [false, false, true, false]);
+}
+
 #[test]
 fn copies_are_one_request_each() {
     for segment in SEGMENTS {
