@@ -3,10 +3,11 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 OUT ?= out/study
 SECONDS_EACH ?= 60
+MINUTES ?= 30
 CRATES ?= record policy model scsi
 SHARD ?= 0/1
 
-.PHONY: help run build static test test-linux lint fmt bench corpus fuzz miri mutants docs setup clean
+.PHONY: help run build static test test-linux lint fmt bench corpus fuzz miri mutants docs setup clean soak
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -59,6 +60,12 @@ bench: ## measure the target beside the TCP floor and tgt, its instructions, the
 	scripts/bench-analyze.sh
 	scripts/bench-http.sh
 	cargo run --release --locked -p tcpsim --example speed
+
+soak: ## everything at once for MINUTES=30: memory, threads, descriptors and latency have to stay flat
+	@scripts/setup.sh build
+	cargo build --release --locked -p roundtrip --bins --example soak
+	mkdir -p out
+	target/release/examples/soak --minutes $(MINUTES) --json out/soak.json
 
 corpus: ## make the captures of corpus/ that are missing, from real services (CASES="NAME..." makes these anew); as root
 	@scripts/setup.sh corpus

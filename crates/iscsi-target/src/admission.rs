@@ -5,10 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Most queued connections of one address; later ones are closed.
-const WAITING_OF_ADDRESS_MAX: usize = 32;
-/// Most queued connections over all addresses.
-const WAITING_MAX: usize = 512;
 /// Most tracked addresses. At the limit, idle addresses with a full token bucket are dropped; then new addresses are
 /// refused.
 const ADDRESSES_MAX: usize = 4096;
@@ -48,6 +44,23 @@ struct Address<T> {
     waiting: VecDeque<T>,
 }
 
+/// Most queued connections; later ones are closed. A host opens all its sessions at once when it comes back, and so do all hosts behind
+/// a switch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// A part of all, so that a flood from some addresses leaves room for the others.
+    of_address: usize,
+    all: usize,
+}
+
+impl Room {
+    /// The room beside so many connections that may be served.
+    pub(crate) fn beside(connections: usize) -> Self {
+        let all = connections.saturating_mul(4).max(512);
+        Self { of_address: all / 16, all }
+    }
+}
+
 /// The queued connections by address. Reads no clock: callers pass the time.
 #[derive(Debug)]
 pub(crate) struct Admission<T> {
@@ -58,12 +71,13 @@ pub(crate) struct Admission<T> {
     /// Addresses with queued connections, in round-robin order.
     turns: VecDeque<IpAddr>,
     waiting: usize,
+    room: Room,
 }
 
 impl<T> Admission<T> {
     /// Admits at most `per_second` connections a second over all addresses and `per_address` from one, with a burst of
     /// half a second's worth.
-    pub(crate) fn new(per_second: u32, per_address: u32, now: Instant) -> Self {
+    pub(crate) fn new(per_second: u32, per_address: u32, room: Room, now: Instant) -> Self {
         Self {
             all: Bucket { due: now },
             all_rate: Rate::new(per_second),
@@ -71,6 +85,7 @@ impl<T> Admission<T> {
             addresses: BTreeMap::new(),
             turns: VecDeque::new(),
             waiting: 0,
+            room,
         }
     }
 
@@ -88,7 +103,7 @@ impl<T> Admission<T> {
     ) -> Result<(), T> {
         let network = network(address);
         if let Some(there) = self.addresses.get_mut(&network)
-            && there.waiting.len() >= WAITING_OF_ADDRESS_MAX
+            && there.waiting.len() >= self.room.of_address
         {
             let before = there.waiting.len();
             there.waiting.retain(|what| !is_closed(what));
@@ -97,7 +112,7 @@ impl<T> Admission<T> {
                 self.turns.retain(|turn| *turn != network);
             }
         }
-        if self.waiting >= WAITING_MAX {
+        if self.waiting >= self.room.all {
             return Err(what);
         }
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&network) {
@@ -108,7 +123,7 @@ impl<T> Admission<T> {
         }
         let new = || Address { bucket: Bucket { due: now }, waiting: VecDeque::new() };
         let there = self.addresses.entry(network).or_insert_with(new);
-        if there.waiting.len() >= WAITING_OF_ADDRESS_MAX {
+        if there.waiting.len() >= self.room.of_address {
             return Err(what);
         }
         if there.waiting.is_empty() {
@@ -172,6 +187,8 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    const ROOM: Room = Room { of_address: 32, all: 512 };
+
     fn address(last: u8) -> IpAddr {
         [127, 0, 0, last].into()
     }
@@ -179,7 +196,7 @@ mod tests {
     #[test]
     fn flood_from_one_address_does_not_delay_another_address() {
         let mut now = Instant::now();
-        let mut admission = Admission::new(100, 20, now);
+        let mut admission = Admission::new(100, 20, ROOM, now);
         let (mut flood, mut refused) = (0, 0);
         for round in 0..100 {
             for n in 0..50 {
@@ -203,7 +220,7 @@ mod tests {
     #[test]
     fn queued_connections_are_released_at_the_announced_time() {
         let now = Instant::now();
-        let mut admission = Admission::new(1000, 10, now);
+        let mut admission = Admission::new(1000, 10, ROOM, now);
         for n in 0..8 {
             admission.enqueue(address(1), n, now, |_| false).unwrap();
         }
@@ -217,7 +234,7 @@ mod tests {
     #[test]
     fn closed_connections_neither_occupy_the_queue_nor_use_a_turn() {
         let mut now = Instant::now();
-        let mut admission = Admission::new(1000, 10, now);
+        let mut admission = Admission::new(1000, 10, ROOM, now);
         for round in 0..50 {
             // A flood that closes each connection at once, and a well-behaved peer behind the same address.
             for n in 0..200 {
@@ -234,12 +251,12 @@ mod tests {
     #[test]
     fn addresses_and_queues_are_bounded() {
         let now = Instant::now();
-        let mut admission = Admission::new(1, 1, now);
+        let mut admission = Admission::new(1, 1, ROOM, now);
         for n in 0..100_000_u32 {
             let _ = admission.enqueue(IpAddr::V4(n.into()), n, now, |_| false);
             let _ = admission.next(now, |_| false);
         }
-        assert!(admission.waiting <= WAITING_MAX && admission.addresses.len() <= ADDRESSES_MAX);
+        assert!(admission.waiting <= ROOM.all && admission.addresses.len() <= ADDRESSES_MAX);
         assert!(admission.turns.len() <= admission.waiting);
     }
 

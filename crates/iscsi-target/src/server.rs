@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use iscsi::login::is_iscsi_name;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::Backlog;
 use policy::SendPolicy;
 use record::Op;
 use scsi::ports::AccessState;
 use socket::options::TcpOptions;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Room};
 use crate::clock::Clock;
 use crate::config::{Access, LunConfig, TargetConfig};
 use crate::connection::Connection;
@@ -78,8 +79,10 @@ impl BoundTarget {
             listeners.push(listener);
         }
         let pool = Pool::new(config.limits.disk_threads, config.limits.abandoned_bytes);
-        let shared = Arc::new(Shared::new(config, portals, disks, sessions, pool, Clock::System));
-        Ok(Self { listeners, shared })
+        let shared = Shared::new(config, portals, disks, sessions, pool, Clock::System);
+        let shared = shared
+            .map_err(|source| TargetError::Io { what: "cannot watch connections for their end", source })?;
+        Ok(Self { listeners, shared: Arc::new(shared) })
     }
 
     /// Returns the addresses of its portals, with the actual ports.
@@ -255,11 +258,18 @@ impl Drop for RunningTarget {
     }
 }
 
+/// Connections that may wait to be accepted, at each portal.
+const BACKLOG: i32 = 4096;
+
 /// Binds a listener.
 fn listen(portal: SocketAddr, tcp: &TcpOptions) -> Result<TcpListener, TargetError> {
     let failed = |source| TargetError::Listen { portal, source };
     let listener = TcpListener::bind(portal).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
+    // The standard library asks for 128: initiators that all log in at once, as after the reboot of a switch, would be sent away by
+    // the kernel, and try again after a second. The kernel's own limit is net.core.somaxconn.
+    let backlog = Backlog::new(BACKLOG).and_then(|backlog| nix::sys::socket::listen(&listener, backlog));
+    backlog.map_err(|error| failed(error.into()))?;
     // Accepted sockets inherit the options.
     tcp.apply(&listener)
         .map_err(|source| TargetError::Io { what: "cannot set socket options of the portal", source })?;
@@ -275,8 +285,17 @@ type Queued = (usize, TcpStream, SocketAddr);
 /// Runs the portal thread: accepts, admits and starts connections.
 fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, loops: &[Arc<Handle>], wake: &Mailbox) {
     let (mut next_id, limits) = (0, &shared.config.limits);
+    let room = Room::beside(limits.connections);
     let mut admission: Admission<Queued> =
-        Admission::new(limits.accepts_per_second, limits.accepts_per_address, Instant::now());
+        Admission::new(limits.accepts_per_second, limits.accepts_per_address, room, Instant::now());
+    let mut admit = |admission: &mut Admission<Queued>| {
+        while let Some((portal, socket, peer)) = admission.next(Instant::now(), is_closed) {
+            next_id += 1;
+            let local = socket.local_addr().ok();
+            begin(Accepted { id: next_id, portal, peer, local }, shared, loops, socket);
+        }
+    };
+    let mut expires_at = Instant::now();
     while !shared.is_stopping() {
         let mut fds: Vec<PollFd> =
             listeners.iter().map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN)).collect();
@@ -285,7 +304,11 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, loops: &[Arc<Handle>]
         // Rounded up: poll(2) has a resolution of 1 ms, and a wait that ends too early would spin until the time is due.
         let wait = wait + Duration::from_micros(999);
         let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX));
-        shared.expire();
+        let now = Instant::now();
+        if now >= expires_at {
+            expires_at = now + EXPIRE_EVERY;
+            shared.expire();
+        }
         for (portal, listener) in listeners.iter().enumerate() {
             for _ in 0..ACCEPTS_AT_ONCE {
                 match listener.accept() {
@@ -295,6 +318,8 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, loops: &[Arc<Handle>]
                         {
                             tracing::debug!(%peer, "connection closed: the admission queue is full");
                         }
+                        // Only what exceeds the rates waits in the queue.
+                        admit(&mut admission);
                     }
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                     Err(error) => {
@@ -306,11 +331,7 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, loops: &[Arc<Handle>]
                 }
             }
         }
-        while let Some((portal, socket, peer)) = admission.next(Instant::now(), is_closed) {
-            next_id += 1;
-            let local = socket.local_addr().ok();
-            begin(Accepted { id: next_id, portal, peer, local }, shared, loops, socket);
-        }
+        admit(&mut admission);
     }
 }
 

@@ -66,14 +66,14 @@ impl Shared {
         sessions: Arc<Sessions>,
         pool: Arc<Pool>,
         clock: Clock,
-    ) -> Self {
-        Self {
+    ) -> std::io::Result<Self> {
+        Ok(Self {
             access: Mutex::new(config.access.clone().map(Arc::new)),
             send: Mutex::new(config.send),
             portals,
             disks,
             sessions,
-            sockets: Sockets::default(),
+            sockets: Sockets::new()?,
             views: Mutex::default(),
             pool,
             memory: Memory::new(config.limits.memory_bytes),
@@ -83,7 +83,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             seen: Mutex::default(),
             config,
-        }
+        })
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Statistics of connections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
@@ -43,9 +43,14 @@ pub struct ConnectionStatistics {
 
 /// The statistics of all open connections and of the last ended ones.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct Board(Arc<Mutex<Entries>>);
+
+#[derive(Debug, Default)]
+struct Entries {
     /// By the numbers of the connections, which rise.
-    entries: Arc<Mutex<BTreeMap<u64, ConnectionStatistics>>>,
+    all: BTreeMap<u64, ConnectionStatistics>,
+    /// Those that have ended.
+    ended: BTreeSet<u64>,
 }
 
 impl Board {
@@ -53,21 +58,27 @@ impl Board {
     const LIMIT: usize = 4096;
 
     pub(crate) fn publish(&self, id: u64, statistics: &ConnectionStatistics) {
-        let mut entries = lock(&self.entries);
-        if let Some(entry) = entries.get_mut(&id) {
+        let Entries { all, ended } = &mut *lock(&self.0);
+        if let Some(entry) = all.get_mut(&id) {
             entry.clone_from(statistics);
+            if !statistics.open {
+                ended.insert(id);
+            }
             return;
         }
-        if entries.len() >= Self::LIMIT
-            && let Some(oldest) = entries.iter().find_map(|(&id, s)| (!s.open).then_some(id))
+        if all.len() >= Self::LIMIT
+            && let Some(oldest) = ended.pop_first()
         {
-            entries.remove(&oldest);
+            all.remove(&oldest);
         }
-        entries.insert(id, statistics.clone());
+        all.insert(id, statistics.clone());
+        if !statistics.open {
+            ended.insert(id);
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<ConnectionStatistics> {
-        lock(&self.entries).values().cloned().collect()
+        lock(&self.0).all.values().cloned().collect()
     }
 }
 

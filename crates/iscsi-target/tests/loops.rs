@@ -54,6 +54,24 @@ fn a_loop_serves_all_sessions_under_every_policy() {
     }
 }
 
+/// After the reboot of a switch: what exceeds the rate of logins waits, and nothing is refused below the limits.
+#[test]
+fn a_host_opens_many_sessions_at_once() {
+    const SESSIONS: u8 = 200;
+    let target = start(vec![ram(0, 1)], |config| config.threads = Threads::Loops(1));
+    let begin = std::sync::Barrier::new(SESSIONS.into());
+    let log_in = &|isid: u8| {
+        begin.wait();
+        Client::log_in(target.address(), &Login { isid, ..Login::default() })
+    };
+    let clients: Vec<Client> = std::thread::scope(|scope| {
+        let all: Vec<_> = (1..=SESSIONS).map(|isid| scope.spawn(move || log_in(isid))).collect();
+        all.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    assert_eq!((clients.len(), target.sessions()), (SESSIONS.into(), SESSIONS.into()));
+    target.stop();
+}
+
 /// A client that asks for more than its socket takes, and reads nothing, waits alone.
 #[test]
 fn a_flood_does_not_keep_others_waiting() {

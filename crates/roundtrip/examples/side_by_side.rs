@@ -291,6 +291,15 @@ fn main() {
         let mut command = on_cpu(0, &built("roundtrip"));
         command.args(["target", "--portal", &format!("{}:0", address()), "--iqn", IQN, "--send", policy]);
         command.args(["--lun", &format!("0={}", args.disk)]);
+        // All sessions come from one address, and all at once.
+        for limit in [
+            "connections_per_address=1024",
+            "logins=1024",
+            "accepts_per_address=10000",
+            "accepts_per_second=10000",
+        ] {
+            command.args(["--limit", limit]);
+        }
         if args.spin {
             command.args(["--busy-poll", "1s"]);
         }

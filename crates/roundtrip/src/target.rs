@@ -132,6 +132,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     for (name, value) in &file.limits {
         target_config::limits::set(&mut config, name, value).map_err(Failure::Usage)?;
     }
+    sandbox::open_files::provide(config.limits.connections);
     let usage = |error: anyhow::Error| Failure::Usage(error);
     // Inside the sandbox other processes are not visible.
     for (number, spec) in &file.luns {

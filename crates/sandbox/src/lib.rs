@@ -17,6 +17,7 @@ mod account;
 mod calls;
 mod capabilities;
 mod files;
+pub mod open_files;
 
 use std::fmt;
 use std::io;
