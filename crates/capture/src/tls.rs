@@ -294,6 +294,13 @@ impl Tls {
                     clear.finished(side);
                 }
             }
+            (messages::NEW_SESSION_TICKET, Side::Server) => {
+                if let State::Clear(clear) = &self.state
+                    && let Some(ticket) = hello::new_ticket(&message.body)
+                {
+                    clear.issued(ticket, &self.keys);
+                }
+            }
             (messages::KEY_UPDATE, _) if message.length == 1 => {
                 if let State::Clear(clear) = &mut self.state
                     && clear.suite.is_13

@@ -173,14 +173,22 @@ impl Run {
     }
 }
 
-fn run(server: &Server, args: &Args, (block, depth, sessions): (usize, usize, usize)) -> Run {
+/// Length of a run, ms: long beside what is under way at its begin and end.
+fn length_ms(args: &Args, (block, depth, sessions): (usize, usize, usize)) -> u64 {
+    // Bytes that one CPU moves in a millisecond, at most.
+    const BYTES: usize = 3_000_000;
+    args.ms.max((10 * depth * sessions * block / BYTES) as u64)
+}
+
+fn run(server: &Server, args: &Args, load: (usize, usize, usize)) -> Run {
+    let ((block, depth, sessions), ms) = (load, length_ms(args, load));
     let writes = args.rw.contains("write");
     if server.is_floor {
         let (request, response) = if writes { (48 + block, 48) } else { (48, 48 + block) };
         let mut command = on_cpu(1, &built("floor"));
         command.args(["client", &server.place, "--request", &request.to_string()]);
         command.args(["--response", &response.to_string(), "--depth", &depth.to_string()]);
-        command.args(["--ms", &args.ms.to_string(), "--connections", &sessions.to_string()]);
+        command.args(["--ms", &ms.to_string(), "--connections", &sessions.to_string()]);
         if args.client == "batch" {
             command.arg("--batch");
         }
@@ -191,7 +199,7 @@ fn run(server: &Server, args: &Args, (block, depth, sessions): (usize, usize, us
         return Run::of(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap());
     }
     if args.client == "iscsi-perf" {
-        let seconds = seconds(server, args);
+        let seconds = seconds(server, args, ms);
         let mut command = on_cpu(1, Path::new("iscsi-perf"));
         command.args([
             "-m",
@@ -212,14 +220,7 @@ fn run(server: &Server, args: &Args, (block, depth, sessions): (usize, usize, us
     let mut command = on_cpu(1, &built("roundtrip"));
     command.args(["bench", &server.place, "--rw", &args.rw, "--bs", &block.to_string()]);
     command.args(["--iodepth", &depth.to_string(), "--sessions", &sessions.to_string(), "--json"]);
-    command.args([
-        "--runtime",
-        &format!("{}ms", args.ms),
-        "--ramp",
-        &format!("{}ms", args.ms / 4),
-        "--size",
-        "128M",
-    ]);
+    command.args(["--runtime", &format!("{ms}ms"), "--ramp", &format!("{}ms", ms / 4), "--size", "128M"]);
     if args.client == "batch" {
         command.arg("--batch");
     }
@@ -238,10 +239,10 @@ fn run(server: &Server, args: &Args, (block, depth, sessions): (usize, usize, us
 }
 
 /// How long a run loads its server.
-fn seconds(server: &Server, args: &Args) -> f64 {
-    let wanted = args.ms as f64 / 1e3;
+fn seconds(server: &Server, args: &Args, ms: u64) -> f64 {
+    let wanted = ms as f64 / 1e3;
     match (server.is_floor, args.client.as_str()) {
-        (true, _) => wanted,
+        (true, _) => 1.2 * wanted,
         // It accepts whole seconds only.
         (false, "iscsi-perf") => wanted.max(1.0).ceil(),
         // With the time before the measured one.
@@ -336,7 +337,7 @@ fn main() {
                     let before = pid.map_or(0.0, cpu_us);
                     let Run { iops, p50, p99, slowest } = run(server, &args, (block, depth, sessions));
                     let used = pid.map_or(0.0, cpu_us) - before;
-                    let seconds = seconds(server, &args);
+                    let seconds = seconds(server, &args, length_ms(&args, (block, depth, sessions)));
                     for (figure, value) in
                         figures.iter_mut().zip([iops, used / (iops * seconds), p50, p99, slowest])
                     {

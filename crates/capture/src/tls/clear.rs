@@ -6,7 +6,7 @@ use record::Side;
 
 use super::cipher::Epoch;
 use super::hello::{ClientHello, ServerHello};
-use super::keys::{Keys, Label, Secret};
+use super::keys::{Keys, Label, Resumed, Secret};
 use super::suite::{Suite, suite};
 
 /// Most records that a hole may hide: more is not searched for.
@@ -42,6 +42,8 @@ struct Half {
 pub(super) struct Clear {
     pub(super) suite: Suite,
     halves: [Half; 2],
+    /// Of TLS 1.2, for sessions that are resumed.
+    master: Option<Secret>,
     tried: u64,
 }
 
@@ -58,7 +60,7 @@ impl Clear {
     /// The keys behind the hellos.
     pub(super) fn new(keys: &Keys, client: &ClientHello, server: &ServerHello) -> Result<Self, NotClear> {
         let suite = suite(server.suite, server.is_13).ok_or(NotClear::Suite(server.suite))?;
-        let mut clear = Self { suite, halves: Default::default(), tried: 0 };
+        let mut clear = Self { suite, halves: Default::default(), master: None, tried: 0 };
         clear.agree(keys, client, server).ok_or(NotClear::NoSecret)?;
         Ok(clear)
     }
@@ -75,12 +77,25 @@ impl Clear {
             }
             return Some(());
         }
-        let (master, suite) = (find(Label::Master)?, suite(server.suite, false)?);
+        // A server that goes on with a session repeats its identifier, which a client with a ticket makes up.
+        let goes_on = client.session.is_some() && client.session == server.session;
+        let resumed = || {
+            let ticket = client.ticket.and_then(|ticket| keys.resumed(ticket));
+            ticket.or_else(|| keys.resumed(client.session?)).filter(|_| goes_on)
+        };
+        let (master, suite) = (find(Label::Master).or_else(resumed)?, suite(server.suite, false)?);
+        server.session.iter().for_each(|&session| keys.keep(session, &master));
         let randoms = [&client.random, &server.random];
         for (half, side) in self.halves.iter_mut().zip([Side::Client, Side::Server]) {
             half.pending = Some(Epoch::tls12(suite, &master, randoms, side)?);
         }
+        self.master = Some(master);
         Some(())
+    }
+
+    /// The server has issued a ticket by which the session may be resumed (TLS 1.2).
+    pub(super) fn issued(&self, ticket: Resumed, keys: &Keys) {
+        self.master.iter().for_each(|master| keys.keep(ticket, master));
     }
 
     /// Whether the side's records are protected.

@@ -1,10 +1,11 @@
 //! What the hellos tell (RFC 8446 4.1): versions, suites, names.
 
-use super::keys::Random;
+use super::keys::{Random, Resumed};
 
 /// Extensions.
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
+const SESSION_TICKET: u16 = 35;
 const EARLY_DATA: u16 = 42;
 const SUPPORTED_VERSIONS: u16 = 43;
 
@@ -55,6 +56,9 @@ pub(super) struct ClientHello {
     pub(super) offers: Vec<Alpn>,
     /// It sends data before the server's answer.
     pub(super) has_early_data: bool,
+    /// The session of TLS 1.2 that it would go on with: its identifier, and its ticket (RFC 5077).
+    pub(super) session: Option<Resumed>,
+    pub(super) ticket: Option<Resumed>,
 }
 
 /// What a server says.
@@ -67,6 +71,8 @@ pub(super) struct ServerHello {
     pub(super) is_retry: bool,
     /// What is to be spoken, in TLS 1.2.
     pub(super) alpn: Option<Alpn>,
+    /// The session's identifier: the client's if it goes on (RFC 5246 7.4.1.3).
+    pub(super) session: Option<Resumed>,
 }
 
 /// Bytes that are read from the front.
@@ -134,15 +140,25 @@ pub(super) fn client(body: &[u8]) -> Option<ClientHello> {
     let mut reader = Reader(body);
     reader.half()?;
     let random = *reader.take(32)?.first_chunk()?;
-    let (_, _, _) = (reader.short()?, reader.long()?, reader.short()?);
-    let mut hello = ClientHello { random, ..ClientHello::default() };
+    let (session, _, _) = (reader.short()?, reader.long()?, reader.short()?);
+    let session = Resumed::by_identifier(session);
+    let mut hello = ClientHello { random, session, ..ClientHello::default() };
     extensions(&mut reader, |kind, data| match kind {
         SERVER_NAME => hello.server = host(data).unwrap_or_default(),
         ALPN => hello.offers = protocols(data),
         EARLY_DATA => hello.has_early_data = true,
+        SESSION_TICKET => hello.ticket = Resumed::by_ticket(data),
         _ => {}
     })?;
     Some(hello)
+}
+
+/// The ticket of a NewSessionTicket of TLS 1.2, behind its head (RFC 5077 3.3).
+pub(super) fn new_ticket(body: &[u8]) -> Option<Resumed> {
+    let mut reader = Reader(body);
+    // How long it is valid.
+    reader.take(4)?;
+    Resumed::by_ticket(reader.long()?)
 }
 
 /// Reads a ServerHello behind its head.
@@ -150,11 +166,11 @@ pub(super) fn server(body: &[u8]) -> Option<ServerHello> {
     let mut reader = Reader(body);
     let version = reader.half()?;
     let random = *reader.take(32)?.first_chunk()?;
-    reader.short()?;
+    let session = Resumed::by_identifier(reader.short()?);
     let suite = reader.half()?;
     reader.byte()?;
-    let mut hello =
-        ServerHello { random, suite, is_retry: random == RETRY, is_13: version == VERSION_13, alpn: None };
+    let (is_retry, is_13) = (random == RETRY, version == VERSION_13);
+    let mut hello = ServerHello { random, suite, is_retry, is_13, alpn: None, session };
     extensions(&mut reader, |kind, data| match kind {
         SUPPORTED_VERSIONS => hello.is_13 = data == VERSION_13.to_be_bytes(),
         ALPN => hello.alpn = protocols(data).first().copied(),
@@ -222,7 +238,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_hello_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 0_usize..90) {
-            let _ = (client(&bytes), server(&bytes), encrypted_extensions(&bytes));
+            let _ = (client(&bytes), server(&bytes), encrypted_extensions(&bytes), new_ticket(&bytes));
             let whole = client_hello(b"a.example", &[]);
             let cut = cut.min(whole.len() - 1);
             // Without extensions it is whole.

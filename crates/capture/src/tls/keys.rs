@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, BufRead, Read as _};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -71,9 +72,41 @@ impl Label {
     }
 }
 
-/// Secrets by the client's random number, shared by all who look for some.
+/// What a session of TLS 1.2 is resumed by, as a hash: its identifier or its ticket. Some clients log the secret of a session's first
+/// handshake alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Resumed(u64, u64);
+
+impl Resumed {
+    /// By an identifier; an empty one is none.
+    pub(crate) fn by_identifier(identifier: &[u8]) -> Option<Self> {
+        Self::new(0, identifier)
+    }
+
+    /// By a ticket; an empty one asks for a ticket.
+    pub(crate) fn by_ticket(ticket: &[u8]) -> Option<Self> {
+        Self::new(2, ticket)
+    }
+
+    fn new(kind: u8, what: &[u8]) -> Option<Self> {
+        let hash = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            (kind + salt, what).hash(&mut hasher);
+            hasher.finish()
+        };
+        (!what.is_empty()).then(|| Self(hash(0), hash(1)))
+    }
+}
+
+/// Most sessions that are kept.
+const RESUMED_MAX: usize = 65_536;
+
+/// Secrets by the client's random number, and those of sessions that were seen, shared by all who look for some.
 #[derive(Clone, Default)]
-pub struct Keys(Arc<RwLock<Secrets>>);
+pub struct Keys {
+    logged: Arc<RwLock<Secrets>>,
+    resumed: Arc<RwLock<HashMap<Resumed, Secret, RandomState>>>,
+}
 
 type Secrets = HashMap<(Random, Label), Secret, RandomState>;
 
@@ -85,7 +118,7 @@ impl fmt::Debug for Keys {
 
 impl PartialEq for Keys {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.logged, &other.logged)
     }
 }
 
@@ -138,7 +171,7 @@ impl Keys {
             match result {
                 Ok(None) => {}
                 Ok(Some((random, label, secret))) => {
-                    let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut known = self.logged.write().unwrap_or_else(PoisonError::into_inner);
                     if known.len() >= SECRETS_MAX && !known.contains_key(&(random, label)) {
                         return Err(KeyLogError::TooMany { line });
                     }
@@ -159,11 +192,24 @@ impl Keys {
     /// How many secrets are known.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.logged.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     pub(crate) fn find(&self, client: &Random, label: Label) -> Option<Secret> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&(*client, label)).cloned()
+        self.logged.read().unwrap_or_else(PoisonError::into_inner).get(&(*client, label)).cloned()
+    }
+
+    /// Keeps the master secret of a session that may be resumed.
+    pub(crate) fn keep(&self, session: Resumed, master: &Secret) {
+        let mut resumed = self.resumed.write().unwrap_or_else(PoisonError::into_inner);
+        if resumed.len() < RESUMED_MAX || resumed.contains_key(&session) {
+            resumed.insert(session, master.clone());
+        }
+    }
+
+    /// The master secret of a session that is resumed.
+    pub(crate) fn resumed(&self, session: Resumed) -> Option<Secret> {
+        self.resumed.read().unwrap_or_else(PoisonError::into_inner).get(&session).cloned()
     }
 }
 

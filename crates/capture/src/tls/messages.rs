@@ -8,6 +8,7 @@ pub(super) const HEAD: usize = 4;
 /// Messages.
 pub(super) const CLIENT_HELLO: u8 = 1;
 pub(super) const SERVER_HELLO: u8 = 2;
+pub(super) const NEW_SESSION_TICKET: u8 = 4;
 pub(super) const ENCRYPTED_EXTENSIONS: u8 = 8;
 pub(super) const FINISHED: u8 = 20;
 pub(super) const KEY_UPDATE: u8 = 24;

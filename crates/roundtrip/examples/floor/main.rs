@@ -10,6 +10,7 @@ mod engine;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -66,9 +67,8 @@ struct Client {
 }
 
 impl Client {
-    /// Operations a second of one connection.
-    fn run(&self, barrier: &Barrier) -> f64 {
-        let runtime = Duration::from_millis(self.ms);
+    /// Keeps one connection busy until it is over, and counts.
+    fn run(&self, barrier: &Barrier, done: &AtomicU64, is_over: &AtomicBool) {
         let mut socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
         let lengths = [(self.request as u64).to_le_bytes(), (self.response as u64).to_le_bytes()].concat();
@@ -78,18 +78,12 @@ impl Client {
         let mut buffer = vec![0; (256 << 10).max(self.response)];
         barrier.wait();
         send(&mut socket, &requests);
-        let (mut begun, mut warm, mut left, mut done) = (Instant::now(), false, 0, 0_u64);
-        loop {
+        let mut left = 0;
+        while !is_over.load(Ordering::Relaxed) {
             left += receive(&mut socket, &mut buffer, self.spin);
             let came = left / self.response;
             left %= self.response;
-            done += came as u64;
-            if !warm && begun.elapsed() > runtime / 5 {
-                (begun, warm, done) = (Instant::now(), true, 0);
-            }
-            if warm && begun.elapsed() > runtime {
-                return done as f64 / begun.elapsed().as_secs_f64();
-            }
+            done.fetch_add(came as u64, Ordering::Relaxed);
             if self.batch {
                 send(&mut socket, &requests[..came * self.request]);
             } else {
@@ -111,13 +105,23 @@ fn main() {
             engine::serve(&listener, engine, batch, spin, memory);
         }
         Floor::Client(client) => {
-            let barrier = Barrier::new(client.connections);
-            let total: f64 = std::thread::scope(|scope| {
-                let threads: Vec<_> =
-                    (0..client.connections).map(|_| scope.spawn(|| client.run(&barrier))).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            // One window for all: of each connection's own, the sum would count what others do in turn as done at once.
+            let (barrier, done, is_over) =
+                (Barrier::new(client.connections + 1), AtomicU64::new(0), AtomicBool::new(false));
+            let runtime = Duration::from_millis(client.ms);
+            let rate = std::thread::scope(|scope| {
+                for _ in 0..client.connections {
+                    scope.spawn(|| client.run(&barrier, &done, &is_over));
+                }
+                barrier.wait();
+                std::thread::sleep(runtime / 5);
+                let (begun, before) = (Instant::now(), done.load(Ordering::Relaxed));
+                std::thread::sleep(runtime);
+                let rate = (done.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
+                is_over.store(true, Ordering::Relaxed);
+                rate
             });
-            println!("{total:.0}");
+            println!("{rate:.0}");
         }
     }
 }

@@ -62,7 +62,7 @@ impl Place {
                  server {{
                      listen {secure} ssl http2; listen {plain};
                      ssl_certificate {path}/cert.pem; ssl_certificate_key {path}/key.pem;
-                     ssl_protocols TLSv1.2 TLSv1.3; ssl_ciphers ALL; ssl_conf_command Ciphersuites {suite};
+                     ssl_protocols TLSv1.2 TLSv1.3; ssl_session_cache shared:tests:1m; ssl_ciphers ALL; ssl_conf_command Ciphersuites {suite};
                      root {path};
                      location /post {{ return 200 'stored'; }}
                      {letters}
@@ -193,6 +193,37 @@ fn resumed_sessions_are_decrypted() {
         });
         let row = super::row(&result, "GET");
         assert_eq!((&row["protocol"], &row["operations"]), (&"http".into(), &6.into()), "{version}: {row:#}");
+    }
+}
+
+/// Some clients, such as Go's, log the secret of a session's first handshake alone (TLS 1.2).
+#[test]
+fn a_session_is_decrypted_by_the_secret_of_its_first_handshake() {
+    let Some(_alone) = may_capture() else { return };
+    let (place, addresses) = (Place::new(), [free_address(), free_address()]);
+    let _server = place.nginx(addresses, CASES[3][2]);
+    let [version, suite, _] = CASES[3];
+    for by in ["resumed", "resumed-by-identifier"] {
+        let [log, first, file] = ["log", "first", "capture"].map(|name| place.path(&format!("{by}.{name}")));
+        captured(
+            "lo",
+            addresses[0].port(),
+            Path::new(&file),
+            || Ok(()),
+            || {
+                client(by, addresses[0], 6, &[&log, version, suite]);
+            },
+        );
+        let text = std::fs::read_to_string(&log).unwrap();
+        let secrets: Vec<&str> = text.lines().filter(|line| line.starts_with("CLIENT_RANDOM")).collect();
+        assert_eq!(secrets.len(), 6, "{by}: OpenSSL logs all");
+        for (kept, expected) in [(0, 6), (5, 1)] {
+            std::fs::write(&first, secrets[kept]).unwrap();
+            let result = analyze(&[&file, "--keylog", &first]);
+            let row = super::row(&result, "GET");
+            let found = (&row["protocol"], &row["operations"]);
+            assert_eq!(found, (&"http".into(), &expected.into()), "{by}, {kept}: {row:#}");
+        }
     }
 }
 

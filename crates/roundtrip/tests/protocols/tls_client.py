@@ -81,6 +81,8 @@ def letters():
 def resumed():
     """A connection for each request, which resume the session of the first."""
     session = None
+    if protocol == "resumed-by-identifier":
+        context.options |= ssl.OP_NO_TICKET
     for n in range(count):
         sock = socket.create_connection((host, port))
         sock = wrap(sock, session)
@@ -168,6 +170,7 @@ def mysql():
     "http": http_requests,
     "letters": letters,
     "resumed": resumed,
+    "resumed-by-identifier": resumed,
     "redis": redis,
     "postgres": postgres,
     "mysql": mysql,
