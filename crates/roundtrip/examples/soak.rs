@@ -71,6 +71,9 @@ fn options(number: usize) -> SessionOptions {
     }
 }
 
+/// The sense key.
+const UNIT_ATTENTION: u8 = 6;
+
 /// Reads or writes; a unit attention, as a reload raises, is answered by another try.
 fn once(session: &mut Session, random: &mut fastrand::Rng) -> Result<(), InitiatorError> {
     let blocks = if random.u8(..8) == 0 { 128 } else { 8 };
@@ -86,9 +89,11 @@ fn once(session: &mut Session, random: &mut fastrand::Rng) -> Result<(), Initiat
         if reply.status == 0 {
             return Ok(());
         }
-        assert_eq!(reply.sense.get(2).map(|key| key & 15), Some(6), "no unit attention: {reply:x?}");
+        if reply.sense.get(2).is_none_or(|key| key & 15 != UNIT_ATTENTION) {
+            return Err(InitiatorError::Spec(format!("no unit attention: {reply:x?}")));
+        }
     }
-    panic!("eight unit attentions, one behind the other");
+    Err(InitiatorError::Spec("eight unit attentions, one behind the other".to_owned()))
 }
 
 /// A visitor that logs out after some commands.
@@ -119,7 +124,7 @@ fn give_up(slow: &IscsiUrl, number: usize) -> Result<(), InitiatorError> {
 
 fn configuration(turn: u64) -> String {
     let more = if turn.is_multiple_of(2) { "2 = \"zero:1G\"\n" } else { "" };
-    format!("[luns]\n0 = \"ram:64M\"\n1 = \"ram:8M,delay=300ms\"\n{more}")
+    format!("[luns]\n0 = \"ram:64M\"\n1 = \"ram:64M,delay=300ms\"\n{more}")
 }
 
 /// A part of the time.
