@@ -21,6 +21,7 @@ pub mod lifeline;
 pub mod live;
 pub mod lldp;
 pub mod load;
+mod patience;
 pub mod persist;
 pub mod profile;
 pub mod read;

@@ -262,7 +262,8 @@ fn an_mtu_below_that_of_ipv6_is_refused_where_ipv6_is_on() {
     sh("sysctl -q -w net.ipv6.conf.tap0.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
     for change in wanted {
         let id = apply(&journal, &System::default(), &request(vec![change])).unwrap();
-        assert!(undo(&journal, id).kept.is_empty());
+        let undone = undo(&journal, id);
+        assert!(undone.kept.is_empty(), "{undone:?}");
     }
     assert!(sh("ip -o link show tap0").contains("mtu 1280"));
 }

@@ -71,13 +71,15 @@ fn options(number: usize) -> SessionOptions {
     }
 }
 
+/// Places of 64 KiB that are read and written: a disk in memory grows until all of it has been written, which is soon.
+const PLACES: u32 = 100;
 /// The sense key.
 const UNIT_ATTENTION: u8 = 6;
 
 /// Reads or writes; a unit attention, as a reload raises, is answered by another try.
 fn once(session: &mut Session, random: &mut fastrand::Rng) -> Result<(), InitiatorError> {
     let blocks = if random.u8(..8) == 0 { 128 } else { 8 };
-    let (is_write, lba) = (random.bool(), u64::from(random.u32(..1000)) * 64);
+    let (is_write, lba) = (random.bool(), u64::from(random.u32(..PLACES)) * 128);
     let cdb = commands::read_write(is_write, lba, blocks);
     let bytes = 512 * blocks as usize;
     for _ in 0..8 {
@@ -124,7 +126,7 @@ fn give_up(slow: &IscsiUrl, number: usize) -> Result<(), InitiatorError> {
 
 fn configuration(turn: u64) -> String {
     let more = if turn.is_multiple_of(2) { "2 = \"zero:1G\"\n" } else { "" };
-    format!("[luns]\n0 = \"ram:64M\"\n1 = \"ram:64M,delay=300ms\"\n{more}")
+    format!("[luns]\n0 = \"ram:64M\"\n1 = \"zero:64M,delay=300ms\"\n{more}")
 }
 
 /// A part of the time.

@@ -1,12 +1,13 @@
 //! Files of settings below /proc/sys and /sys. A name that leaves its root, by `..` or by a symbolic link, is an error.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use crate::error::ChangeError;
+use crate::patience::patiently;
 
 /// The longest value of a setting, bytes. /proc/sys and /sys have at most a page.
 pub const VALUE_LIMIT: u64 = 64 * 1024;
@@ -29,11 +30,13 @@ impl Tree {
     /// # Errors
     /// When the name is not one below the root, or the file cannot be read, is too long or is not text.
     pub fn read(&self, path: &str) -> Result<String, ChangeError> {
-        let file = self.open(path, OFlags::RDONLY, "reading")?;
-        let mut bytes = Vec::new();
-        file.take(VALUE_LIMIT + 1)
-            .read_to_end(&mut bytes)
-            .map_err(ChangeError::io("reading", self.root.join(path)))?;
+        let mut file = self.open(path, OFlags::RDONLY, "reading")?;
+        let bytes = patiently(|| {
+            let mut bytes = Vec::new();
+            file.rewind()?;
+            (&file).take(VALUE_LIMIT + 1).read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let bytes = bytes.map_err(ChangeError::io("reading", self.root.join(path)))?;
         if bytes.len() as u64 > VALUE_LIMIT {
             return Err(self.outside(path, format!("it is longer than {VALUE_LIMIT} bytes")));
         }
@@ -49,7 +52,7 @@ impl Tree {
     pub fn write(&self, path: &str, value: &str) -> Result<(), ChangeError> {
         let mut file = self.open(path, OFlags::WRONLY | OFlags::TRUNC, "opening")?;
         // One write: the kernel takes each as a whole value.
-        file.write_all(format!("{value}\n").as_bytes())
+        patiently(|| file.write_all(format!("{value}\n").as_bytes()))
             .map_err(ChangeError::io("writing", self.root.join(path)))
     }
 
