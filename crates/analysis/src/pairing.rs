@@ -271,13 +271,18 @@ impl Pairing {
             emit(&self.seen_alone(place, which, exchange));
             return;
         }
-        let other = pair.halves[1 - which].as_ref();
-        let is_told = |until: u32| until.wrapping_sub(exchange.response_end_seq).cast_signed() >= 0;
-        if other.and_then(|other| other.told).is_some_and(is_told) {
-            self.unmatched += 1;
-            return;
-        }
+        let other = pair.halves[1 - which].as_mut();
         let limit = if other.is_some() { WAITING_MAX } else { ALONE_MAX };
+        if let Some(told) = other.map(|other| &mut other.told)
+            && let Some(until) = *told
+        {
+            if until.wrapping_sub(exchange.response_end_seq).cast_signed() >= 0 {
+                self.unmatched += 1;
+                return;
+            }
+            // All that follows is new: 2 GiB on, the difference of the numbers would say the opposite.
+            *told = None;
+        }
         if let Some(half) = &mut pair.halves[which] {
             half.waiting.push_back(exchange);
             self.count(vantage, 1);
@@ -599,6 +604,28 @@ mod tests {
             let of_both = u64::from(of_both.min(WAITING_MAX as u32 + before));
             assert_eq!((pairing.matched, pairing.waiting_all), (of_both, 0), "{before} of {count}");
         }
+    }
+
+    /// Sequence numbers return: what was told is nothing that comes 2 GiB later.
+    #[test]
+    fn a_long_connection_is_joined_although_its_begin_was_told_alone() {
+        const RESPONSE: u32 = 64 << 20;
+        let mut pairing = Pairing::new(true);
+        let points = [0, 1].map(|input| pairing.add_point(Point { input, ..Point::default() }));
+        let mut told = 0;
+        let mut tell = |_: &Observed| told += 1;
+        pairing.opened(points[0], &opened(7, 10));
+        let before = ALONE_MAX as u32 + 1;
+        (0..before).for_each(|i| pairing.exchange(points[0], &exchange(7, i, u64::from(i)), &mut tell));
+        pairing.opened(points[1], &opened(7, 500));
+        for i in 1..200_u32 {
+            for (point, ns) in points.into_iter().zip([2_000_000, 1_000_000]) {
+                let seen = exchange(7, before.wrapping_add(i.wrapping_mul(RESPONSE)), ns + u64::from(i));
+                pairing.exchange(point, &seen, &mut tell);
+            }
+        }
+        pairing.finish(&mut tell);
+        assert_eq!((pairing.matched, told), (199, before + 199));
     }
 
     #[test]

@@ -331,6 +331,13 @@ mod tests {
     }
 
     #[test]
+    fn there_is_a_loop_for_each_cpu_unless_another_number_is_given() {
+        let here = std::thread::available_parallelism().unwrap().get();
+        assert_eq!((Threads::default().loops(0), Threads::default().loops(3)), (here, 3));
+        assert_eq!((Threads::Loops(2).loops(3), Threads::PerConnection.loops(3)), (2, 0));
+    }
+
+    #[test]
     fn unlisted_initiator_sees_no_disk() {
         let access = access(&[], &["iqn.a:alice"]);
         assert!(access.admits("iqn.a:alice", None) && access.shows("iqn.a:alice", 3));

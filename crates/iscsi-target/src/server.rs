@@ -434,3 +434,23 @@ impl Drop for Loops {
         self.stop(false);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel keeps those that all come at once until they are accepted.
+    #[test]
+    fn many_connections_wait_to_be_accepted() {
+        let most: i32 =
+            std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
+        let disk: Arc<dyn store::Store> = Arc::new(store::Zero::new(1 << 20));
+        let config =
+            TargetConfig::new("127.0.0.1:0".parse().unwrap(), "iqn.a.b:c", vec![LunConfig::new(0, disk)]);
+        // Bound and not started: nobody accepts.
+        let target = BoundTarget::bind(config).unwrap();
+        let connect = |_| TcpStream::connect_timeout(&target.addresses()[0], Duration::from_millis(300));
+        let waiting: Vec<_> = (0..400.min(most)).map(connect).collect();
+        assert!(waiting.iter().all(Result::is_ok), "of {}", waiting.len());
+    }
+}

@@ -545,6 +545,19 @@ mod tests {
         }
     }
 
+    /// TSIH 0 asks for a new session.
+    #[test]
+    fn identifying_handles_are_neither_zero_nor_taken() {
+        let place = Place::new(Limits::default());
+        place.sessions.next_instance.store(65_534, Ordering::Relaxed);
+        let handle = |n: u8| {
+            let key = SessionKey { isid: [n; 6], ..key() };
+            place.establish(&login(0, 0), key, n.into()).unwrap().tsih
+        };
+        // Instances 65,535 and 65,536, and one whose handle the second of them has taken.
+        assert_eq!([1, 2, 3].map(handle), [65_535, 1, 2]);
+    }
+
     #[test]
     fn connections_and_sessions_are_limited() {
         let limits = Limits { connections: 2, connections_per_address: 1, sessions: 1, ..Limits::default() };

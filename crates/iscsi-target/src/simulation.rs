@@ -96,8 +96,9 @@ impl World {
         let pool = Pool::manual(1 << 20);
         let portals: Vec<Portal> = config.portals.clone();
         let time = Clock::Manual(clock.clone());
-        let shared =
-            Arc::new(Shared::new(config, portals, disks, sessions, Arc::clone(&pool), time).unwrap());
+        let shared = Arc::new(
+            Shared::new(config, portals, disks, sessions, Arc::clone(&pool), time).expect("an epoll"),
+        );
         let (model, conns) = (Model::default(), Vec::new());
         Self {
             random,

@@ -345,3 +345,23 @@ fn a_folder_for_disks_must_exist() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && stderr.contains("--disks /no/such/folder"), "{stderr}");
 }
+
+/// Many systems allow a process 1024 open files unless it asks for more.
+#[test]
+fn the_limit_of_open_files_is_raised_for_the_connections() {
+    let program = common::roundtrip().get_program().to_owned();
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "ulimit -S -n 64; exec \"$0\" target --portal 127.0.0.1:0 --lun 0=ram:1M"])
+        .arg(program)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let soft: u64 = files.split_whitespace().nth(3).unwrap().parse().unwrap();
+    assert!(line.starts_with("ready") && soft >= 2 * 1024 + 256, "{files}");
+}

@@ -165,10 +165,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 fn a_packet_of_redis_that_was_not_captured_shifts_nothing() {
     let Some(_alone) = may_capture() else { return };
     let address = free_address();
-    let port = address.port().to_string();
-    let mut server = Command::new("redis-server");
-    server.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]);
-    let _server = Daemon::start(&mut server, address);
+    let _server = super::redis::server(address);
     each_packet(address, 1, || {
         let mut stream = connect(address);
         let one = |_| {

@@ -1,13 +1,10 @@
 //! What capture points see of pipelined requests: both ends of a connection, and heads of packets alone.
 
-use std::process::Command;
-
 use analyzer::{Analysis, AnalysisResult, Input, Options};
 use record::Side;
 
 use super::free_address;
 use super::holes::{packets, written};
-use crate::common::daemon::Daemon;
 use crate::common::live::{captured, may_capture};
 use crate::common::succeed;
 
@@ -21,9 +18,7 @@ fn dense_connections_are_counted_once_and_hidden_ones_say_so() {
     let Some(_alone) = may_capture() else { return };
     let address = free_address();
     let port = address.port().to_string();
-    let mut server = Command::new("redis-server");
-    server.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]);
-    let _server = Daemon::start(&mut server, address);
+    let _server = super::redis::server(address);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("capture.pcapng");
     let count = REQUESTS.to_string();

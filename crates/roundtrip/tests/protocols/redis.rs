@@ -1,11 +1,20 @@
 //! Redis and redis-benchmark.
 
+use std::net::SocketAddr;
 use std::process::Command;
 
 use super::{analyzed, free_address, row};
 use crate::common::daemon::Daemon;
 use crate::common::live::may_capture;
 use crate::common::succeed;
+
+/// A server that keeps nothing.
+pub(crate) fn server(address: SocketAddr) -> Daemon {
+    let port = address.port().to_string();
+    let mut server = Command::new("redis-server");
+    server.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]);
+    Daemon::start(&mut server, address)
+}
 
 #[test]
 fn every_pipelined_command_is_an_operation() {
@@ -14,9 +23,7 @@ fn every_pipelined_command_is_an_operation() {
     let Some(_alone) = may_capture() else { return };
     let address = free_address();
     let port = address.port().to_string();
-    let mut server = Command::new("redis-server");
-    server.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]);
-    let _server = Daemon::start(&mut server, address);
+    let _server = server(address);
     for pipelined in [1, 4, 16] {
         let (requests, connections) = (REQUESTS.to_string(), CONNECTIONS.to_string());
         let depth = pipelined.to_string();

@@ -4,12 +4,10 @@
 //! microseconds. So the services here take tens of milliseconds, and the difference must be less than a twentieth.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
 use super::{analyzed, free_address, mysql, postgres, row};
-use crate::common::daemon::Daemon;
 use crate::common::live::may_capture;
 use crate::common::nginx::Nginx;
 use crate::common::succeed;
@@ -114,9 +112,7 @@ fn commands_take_as_long_as_redis_benchmark_says() {
     let Some(_alone) = may_capture() else { return };
     let address = free_address();
     let port = address.port().to_string();
-    let mut server = Command::new("redis-server");
-    server.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]);
-    let _server = Daemon::start(&mut server, address);
+    let _server = super::redis::server(address);
     // The server serves one command after the other: with eight clients each waits for seven others.
     for clients in ["1", "8"] {
         let work = "for i = 1, 3000000 + math.random(3000000) do end";
