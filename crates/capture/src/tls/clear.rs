@@ -84,7 +84,8 @@ impl Clear {
             ticket.or_else(|| keys.resumed(client.session?)).filter(|_| goes_on)
         };
         let (master, suite) = (find(Label::Master).or_else(resumed)?, suite(server.suite, false)?);
-        server.session.iter().for_each(|&session| keys.keep(session, &master));
+        // One that goes on is known, or is a client's own beside a ticket.
+        server.session.filter(|_| !goes_on).iter().for_each(|&session| keys.keep(session, &master));
         let randoms = [&client.random, &server.random];
         for (half, side) in self.halves.iter_mut().zip([Side::Client, Side::Server]) {
             half.pending = Some(Epoch::tls12(suite, &master, randoms, side)?);
