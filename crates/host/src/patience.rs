@@ -1,10 +1,10 @@
-//! Files of the kernel that cannot be read or written at the moment: those of a network interface say EAGAIN while another program
-//! changes interfaces (the kernel takes its lock for that without waiting).
+//! Files that cannot be opened at the moment: openat2(2) with RESOLVE_BENEATH says EAGAIN for a path with `..` (the links of
+//! /sys/class/net have it) while anything is renamed or mounted on the machine, since it cannot know then that the path stays below.
 
 use std::io;
 use std::time::Duration;
 
-/// Attempts, and the time between two: a second in all, more than a change of interfaces takes.
+/// Attempts, and the time between two: a second in all, while each rename or mount disturbs one attempt.
 const ATTEMPTS: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(2);
 

@@ -1,7 +1,7 @@
 //! Files of settings below /proc/sys and /sys. A name that leaves its root, by `..` or by a symbolic link, is an error.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -30,13 +30,11 @@ impl Tree {
     /// # Errors
     /// When the name is not one below the root, or the file cannot be read, is too long or is not text.
     pub fn read(&self, path: &str) -> Result<String, ChangeError> {
-        let mut file = self.open(path, OFlags::RDONLY, "reading")?;
-        let bytes = patiently(|| {
-            let mut bytes = Vec::new();
-            file.rewind()?;
-            (&file).take(VALUE_LIMIT + 1).read_to_end(&mut bytes).map(|_| bytes)
-        });
-        let bytes = bytes.map_err(ChangeError::io("reading", self.root.join(path)))?;
+        let file = self.open(path, OFlags::RDONLY, "reading")?;
+        let mut bytes = Vec::new();
+        file.take(VALUE_LIMIT + 1)
+            .read_to_end(&mut bytes)
+            .map_err(ChangeError::io("reading", self.root.join(path)))?;
         if bytes.len() as u64 > VALUE_LIMIT {
             return Err(self.outside(path, format!("it is longer than {VALUE_LIMIT} bytes")));
         }
@@ -52,7 +50,7 @@ impl Tree {
     pub fn write(&self, path: &str, value: &str) -> Result<(), ChangeError> {
         let mut file = self.open(path, OFlags::WRONLY | OFlags::TRUNC, "opening")?;
         // One write: the kernel takes each as a whole value.
-        patiently(|| file.write_all(format!("{value}\n").as_bytes()))
+        file.write_all(format!("{value}\n").as_bytes())
             .map_err(ChangeError::io("writing", self.root.join(path)))
     }
 
@@ -72,9 +70,10 @@ impl Tree {
         // Links within the root, as /sys/class/net has them, are followed; one that leads out of it is an error (EXDEV).
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = openat2(&root, path, flags, Mode::empty(), resolve).map_err(|errno| match errno {
-            rustix::io::Errno::XDEV => self.outside(path, "a symbolic link leads out of it"),
-            errno => ChangeError::Io { doing, path: self.root.join(path), source: errno.into() },
+        let opened = patiently(|| Ok(openat2(&root, path, flags, Mode::empty(), resolve)?));
+        let file = opened.map_err(|error| match error.raw_os_error() {
+            Some(libc::EXDEV) => self.outside(path, "a symbolic link leads out of it"),
+            _ => ChangeError::Io { doing, path: self.root.join(path), source: error },
         })?;
         let file = File::from(file);
         let metadata = file.metadata().map_err(ChangeError::io(doing, self.root.join(path)))?;
@@ -178,6 +177,26 @@ mod tests {
         assert_eq!(tree.read("class/net/eth0/mtu").unwrap(), "1500");
         tree.write("class/net/eth0/mtu", "9000").unwrap();
         assert_eq!(tree.read("devices/net/eth0/mtu").unwrap(), "9000");
+    }
+
+    #[test]
+    fn what_is_renamed_elsewhere_stops_no_reading() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let (folder, tree) = tree();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+                std::fs::create_dir(&one).unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    std::fs::rename(&one, &other).unwrap();
+                    std::fs::rename(&other, &one).unwrap();
+                }
+            });
+            let read: Vec<_> = (0..5_000).map(|_| tree.read("class/net/eth0/mtu")).collect();
+            done.store(true, Ordering::Relaxed);
+            assert!(read.iter().all(Result::is_ok), "{:?}", read.iter().find(|read| read.is_err()));
+        });
     }
 
     #[test]

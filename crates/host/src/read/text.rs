@@ -4,8 +4,6 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use crate::patience::patiently;
-
 /// Files are read to this size, bytes: the largest, /proc/interrupts, has some 20 bytes for each processor in a line.
 const LIMIT_BYTES: u64 = 4 << 20;
 
@@ -14,11 +12,8 @@ const CPUS: u32 = 8192;
 
 /// The contents of a file, trimmed; `None` where it cannot be read. Bytes that are not UTF-8 are replaced.
 pub(super) fn text(path: &Path) -> Option<String> {
-    let bytes = patiently(|| {
-        let mut bytes = Vec::new();
-        File::open(path)?.take(LIMIT_BYTES).read_to_end(&mut bytes).map(|_| bytes)
-    });
-    let bytes = bytes.ok()?;
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LIMIT_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
