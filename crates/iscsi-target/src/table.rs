@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use iscsi::Bhs;
+use iscsi::opcode::initiator as opcode;
+use scsi::cdb::Extent;
 use scsi::{Lun, Luns, UnitAttention};
 
 use crate::config::Access;
@@ -26,6 +29,25 @@ impl fmt::Debug for Table {
 impl Table {
     pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<Unit>> {
         self.units.get(usize::from(lun.0))?.as_ref()
+    }
+
+    /// Tells the store of a read that will be executed soon. The PDU has not been checked: it need not be one.
+    #[inline]
+    pub(crate) fn foresee(&self, bhs: &Bhs) {
+        if bhs.opcode() == opcode::SCSI_COMMAND
+            && let Some(lun) = Lun::decode(bhs.lun())
+            && let Some(cdb) = bhs.0.last_chunk()
+            && let Some(extent) = Extent::of_read(cdb)
+            && let Some(disk) = self.luns.0.get(&lun)
+            && let Some(unit) = self.unit(lun)
+        {
+            let block_bytes = u64::from(disk.block_bytes);
+            let length = u64::from(extent.blocks).saturating_mul(block_bytes);
+            unit.store.foresee(
+                extent.lba.saturating_mul(block_bytes),
+                usize::try_from(length).unwrap_or(usize::MAX),
+            );
+        }
     }
 
     /// Returns the part of the table that an initiator sees. Those that see all share it: a session costs little.

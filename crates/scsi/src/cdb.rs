@@ -95,6 +95,19 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Of a READ; `None` for other commands.
+    #[must_use]
+    #[inline]
+    pub fn of_read(cdb: &Cdb) -> Option<Self> {
+        match cdb[0] {
+            opcode::READ_6 => Some(Self::of_6(cdb)),
+            opcode::READ_10 => Some(Self::of_10(cdb)),
+            opcode::READ_12 => Some(Self::of_12(cdb)),
+            opcode::READ_16 => Some(Self::of_16(cdb)),
+            _ => None,
+        }
+    }
+
     /// Of a 6-byte READ or WRITE: 21 bits of address, and 0 means 256 blocks (SBC-3 5.10).
     #[must_use]
     #[inline]
@@ -164,5 +177,25 @@ mod tests {
         assert_eq!(Extent::of_12(&cdb), Extent { lba: 0x0102_0304, blocks: 0x0506_0708 });
         cdb.copy_from_slice(&[0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0]);
         assert_eq!(Extent::of_16(&cdb), Extent { lba: 0x0102_0304_0506_0708, blocks: 0x090a_0b0c });
+    }
+
+    #[test]
+    fn extents_of_reads_alone() {
+        for (code, extent) in [
+            (opcode::READ_6, Some(Extent { lba: 0x0002_0304, blocks: 5 })),
+            (opcode::READ_10, Some(Extent { lba: 0x0203_0405, blocks: 0x0708 })),
+            (opcode::READ_12, Some(Extent { lba: 0x0203_0405, blocks: 0x0607_0809 })),
+            (opcode::READ_16, Some(Extent { lba: 0x0203_0405_0607_0809, blocks: 0x0a0b_0c0d })),
+            (opcode::WRITE_10, None),
+            (opcode::VERIFY_12, None),
+            (0, None),
+        ] {
+            let mut cdb: Cdb = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0, 0];
+            if code == opcode::READ_6 {
+                (cdb[1], cdb[2], cdb[3], cdb[4]) = (0xe2, 3, 4, 5);
+            }
+            cdb[0] = code;
+            assert_eq!(Extent::of_read(&cdb), extent, "{code:#x}");
+        }
     }
 }

@@ -126,6 +126,9 @@ impl<H: Hook + 'static> Store for Layered<H> {
         self.hook.after(Operation::Read, offset, bytes, &outcome, begun.elapsed());
         outcome.map(|()| true)
     }
+    fn foresee(&self, offset: u64, length: usize) {
+        self.inner.foresee(offset, length);
+    }
     fn compare_and_write(
         &self,
         offset: u64,
