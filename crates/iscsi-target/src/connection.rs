@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use iscsi::Spares;
 use socket::options;
 
+use crate::budget::Budget;
 use crate::core::{Accepted, Core, Taken};
 use crate::error::ConnectionEnd;
 use crate::mailbox::Mailbox;
 use crate::shared::Shared;
-use crate::transport::{Received, Transport, Wait, Woken};
+use crate::transport::{Flushed, Received, Transport, Wait, Woken};
 
 /// Shortest interval between publications of a connection's statistics.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
@@ -28,11 +29,13 @@ const SETTLING_EVERY: Duration = Duration::from_millis(1);
 /// Poll interval while a lost connection waits for writes in flight.
 const ENDING_EVERY: Duration = Duration::from_millis(10);
 
-/// Receptions in one turn, after which other connections of the thread have theirs.
+/// Receptions in one turn of a login, after which other connections of the thread have theirs.
 const RECEIVES: u32 = 8;
 
-/// Bytes sent in one turn, after which other connections of the thread have theirs.
-const SENT_BYTES: u64 = 1 << 20;
+/// Connections of a round from which on an early answer of one delays the others.
+const CROWDED: f32 = 1.5;
+/// Weight of a round in their average.
+const CROWD_WEIGHT: f32 = 0.05;
 
 /// Buffers of each kind that a thread keeps for its next connections: those with a part of a PDU keep theirs.
 const SPARES: usize = 8;
@@ -54,18 +57,23 @@ pub(crate) struct Common {
     /// Memory that they have in turn: an idle one has none.
     incoming: Spares,
     outgoing: Spares,
+    /// Connections that have a turn in a round, on average over the last ones.
+    crowd: f32,
     /// The closed connections that this round's logins wait for, once one has asked.
     closed: Option<Arc<[u64]>>,
 }
 
 impl Common {
     pub(crate) fn new() -> Self {
-        Self { incoming: Spares::new(SPARES), outgoing: Spares::new(SPARES), closed: None }
+        Self { incoming: Spares::new(SPARES), outgoing: Spares::new(SPARES), crowd: 0.0, closed: None }
     }
 
-    /// A round begins, in which each connection has one turn at most.
+    /// A round begins, in which each connection has one turn at most, and so many have one.
     #[inline]
-    pub(crate) fn begin_round(&mut self) {
+    pub(crate) fn begin_round(&mut self, ready: usize) {
+        if ready > 0 {
+            self.crowd += (ready as f32 - self.crowd) * CROWD_WEIGHT;
+        }
         self.closed = None;
     }
 }
@@ -107,6 +115,10 @@ pub(crate) struct Connection {
     is_alone: bool,
     /// Whether Nagle's algorithm is on at the socket.
     has_nagle: bool,
+    /// What is left of its turn.
+    budget: Budget,
+    /// The turn was over before everything was sent that was to be sent.
+    is_cut: bool,
     begun: Instant,
     published: Instant,
     /// Since when the initiator has received none of the pending bytes.
@@ -132,6 +144,8 @@ impl Connection {
             phase: Phase::LoggingIn,
             is_alone,
             has_nagle: false,
+            budget: Budget::unlimited(),
+            is_cut: false,
             begun: now,
             published: now,
             stalled: None,
@@ -147,7 +161,7 @@ impl Connection {
     pub(crate) fn run(mut self) {
         let (mut woken, mut common) = (Woken::Ready, Common::new());
         loop {
-            common.begin_round();
+            common.begin_round(1);
             woken = match self.turn(woken, &mut common) {
                 Turn::Again => Woken::Ready,
                 Turn::Wait(what, limit) => {
@@ -179,15 +193,11 @@ impl Connection {
         self.core.outgoing.give_back(&mut common.outgoing);
     }
 
-    /// Whether other connections wait for the thread.
-    #[inline]
-    pub(crate) fn crowd(&mut self, is_crowded: bool) {
-        self.core.control.crowd(is_crowded);
-    }
-
     /// Does the work that there is, up to a limit. `woken` tells how the last wait ended.
     #[inline]
     pub(crate) fn turn(&mut self, woken: Woken, common: &mut Common) -> Turn {
+        self.core.control.crowd(common.crowd >= CROWDED);
+        self.budget = if self.is_alone { Budget::unlimited() } else { Budget::new(common.crowd) };
         let turn = match &self.phase {
             Phase::Serving { .. } => self.serve(woken),
             Phase::LoggingIn => self.log_in(),
@@ -229,9 +239,10 @@ impl Connection {
             }
             Phase::Lingering(_, until) => {
                 let left = until.saturating_duration_since(Instant::now());
-                let is_sent = self.transport.flush(&mut self.core.outgoing).is_err()
-                    || self.core.outgoing.is_empty()
-                    || left.is_zero();
+                let is_sent =
+                    self.transport.flush(&mut self.core.outgoing, &mut Budget::unlimited()).is_err()
+                        || self.core.outgoing.is_empty()
+                        || left.is_zero();
                 if !is_sent {
                     return Turn::Wait(Wait::Socket, left);
                 }
@@ -350,14 +361,21 @@ impl Connection {
             self.phase = Phase::Serving { waited: None, pinged };
             self.core.resume()?;
             self.flush_due()?;
+        } else if self.is_cut {
+            self.flush()?;
         }
-        let (mut receives, sent_before) = (0, self.core.outgoing.position());
+        let mut moved = self.core.moved_bytes();
         loop {
             let needed = loop {
                 match self.core.next_frame()? {
                     Taken::Frame => {
                         if self.core.is_due {
                             self.flush_due()?;
+                        }
+                        let before = std::mem::replace(&mut moved, self.core.moved_bytes());
+                        self.budget.step(moved - before);
+                        if self.budget.is_over() {
+                            return self.end_turn(pinged);
                         }
                     }
                     Taken::Needs(needed) => break Some(needed),
@@ -377,16 +395,14 @@ impl Connection {
                 self.core.control.clock(self.begun.elapsed().as_nanos() as u64);
                 self.take_send_mode()?;
             }
-            let is_over = receives >= RECEIVES || self.core.outgoing.position() - sent_before >= SENT_BYTES;
             if let Some(needed) = needed {
-                if is_over && !self.is_alone {
-                    self.phase = Phase::Serving { waited: None, pinged };
-                    return Ok(Turn::Again);
+                if self.budget.is_over() {
+                    return self.end_turn(pinged);
                 }
-                receives += 1;
                 match self.receive(needed)? {
                     Received::Bytes => {
                         pinged = false;
+                        self.budget.look();
                         // A busy connection must handle notices too, not only an idle one.
                         if self.core.mailbox.has_mail() || self.core.sleep_limit().is_some() {
                             self.core.resume()?;
@@ -408,13 +424,16 @@ impl Connection {
                 self.core.resume()?;
                 let has_made_more = self.core.outgoing.position() != before;
                 self.flush()?;
-                if has_made_more {
-                    if is_over && !self.is_alone {
-                        self.phase = Phase::Serving { waited: None, pinged };
-                        return Ok(Turn::Again);
-                    }
+                self.budget.look();
+                if has_made_more && !self.budget.is_over() {
                     continue;
                 }
+                if has_made_more {
+                    return self.end_turn(pinged);
+                }
+            }
+            if self.is_cut {
+                return self.end_turn(pinged);
             }
             if needed.is_none() && self.core.has_room() && self.core.sleep_limit().is_none() {
                 // The condition that blocked further frames has cleared.
@@ -439,6 +458,15 @@ impl Connection {
             let what = if needed.is_some() { Wait::All } else { Wait::Room };
             return Ok(Turn::Wait(what, asked.unwrap_or(limit).min(limit)));
         }
+    }
+
+    /// Ends a turn whose time is over. What is complete goes out now: the initiator would wait for the turns of all others, and the
+    /// processor's caches would not have it any more.
+    #[inline]
+    fn end_turn(&mut self, pinged: bool) -> Result<Turn, ConnectionEnd> {
+        self.phase = Phase::Serving { waited: None, pinged };
+        self.flush()?;
+        Ok(Turn::Again)
     }
 
     /// Ends the connection when the initiator has received no pending byte for `patience`.
@@ -495,11 +523,12 @@ impl Connection {
     #[inline]
     fn flush(&mut self) -> Result<(), ConnectionEnd> {
         self.core.is_due = false;
+        self.is_cut = false;
         if self.core.outgoing.is_empty() {
             return Ok(());
         }
         self.core.record_pending();
-        self.transport.flush(&mut self.core.outgoing)?;
+        self.is_cut = self.transport.flush(&mut self.core.outgoing, &mut self.budget)? == Flushed::Cut;
         self.core.control.sent();
         Ok(())
     }

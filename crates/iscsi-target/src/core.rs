@@ -263,6 +263,12 @@ impl Core {
         has_room(&self.outgoing, self.shared.config.limits.unsent_bytes)
     }
 
+    /// Bytes of all PDUs so far, handled and made.
+    #[inline]
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.incoming.position() + self.outgoing.position()
+    }
+
     /// Takes and handles the next received PDU.
     ///
     /// # Errors

@@ -28,11 +28,6 @@ const EVENTS: usize = 256;
 /// Waits of this length and more are ended by a look at all connections, once in such a time.
 const COARSE: Duration = Duration::from_millis(250);
 
-/// Connections of a round from which on an early answer of one delays the others.
-const CROWDED: f32 = 1.5;
-/// Weight of a round in their average.
-const CROWD_WEIGHT: f32 = 0.05;
-
 /// A connection that was accepted for an event loop.
 #[derive(Debug)]
 pub(crate) struct Newcomer {
@@ -81,8 +76,6 @@ pub(crate) struct EventLoop {
     looks_at: Instant,
     /// When the last wait for events ended.
     now: Instant,
-    /// Connections that had a turn in a round, on average over the last ones.
-    crowd: f32,
     common: Common,
 }
 
@@ -100,7 +93,6 @@ impl EventLoop {
             soon: Vec::new(),
             looks_at: Instant::now(),
             now: Instant::now(),
-            crowd: 0.0,
             common: Common::new(),
         })
     }
@@ -132,8 +124,7 @@ impl EventLoop {
             mail.into_iter().for_each(|id| self.wake(id, Woken::Ready));
             new.into_iter().for_each(|newcomer| self.welcome(newcomer));
             self.end_waits();
-            self.crowd += (self.ready.len() as f32 - self.crowd) * CROWD_WEIGHT;
-            self.common.begin_round();
+            self.common.begin_round(self.ready.len());
             for _ in 0..self.ready.len() {
                 let Some(id) = self.ready.pop_front() else { break };
                 self.give_turn(id);
@@ -249,10 +240,8 @@ impl EventLoop {
     fn give_turn(&mut self, id: u64) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let woken = slot.woken.take().unwrap_or(Woken::Ready);
-        let is_crowded = self.crowd >= CROWDED;
         let common = &mut self.common;
         let turn = || {
-            slot.connection.crowd(is_crowded);
             slot.connection.borrow(common);
             let turn = slot.connection.turn(woken, common);
             slot.connection.give_back(common);

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod budget;
 mod clock;
 pub mod config;
 mod connection;

@@ -18,6 +18,8 @@ use socket::options::acknowledge_at_once;
 use socket::stamps::Stamps;
 use socket::tape::Tape;
 
+use crate::budget::Budget;
+
 /// The outcome of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
@@ -27,6 +29,15 @@ pub(crate) enum Received {
     Nothing,
     /// The peer has closed its side.
     End,
+}
+
+/// The outcome of a send of pending bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// All that the socket takes was sent.
+    All,
+    /// The turn was over before.
+    Cut,
 }
 
 /// The outcome of a wait.
@@ -53,6 +64,11 @@ pub(crate) enum Wait {
     Nothing,
 }
 
+/// The flag of a send behind which more follows at once: no segment ends where it ends.
+fn more(follows: bool) -> MsgFlags {
+    MsgFlags::from_bits_retain(if follows { nix::libc::MSG_MORE } else { 0 })
+}
+
 /// A socket with its counters.
 #[derive(Debug)]
 pub(crate) struct Transport {
@@ -75,15 +91,22 @@ impl Transport {
         Ok(Tape::new(Side::Server, operations))
     }
 
-    /// Sends pending bytes until the socket would block.
+    /// Sends pending bytes until the socket would block, or the turn is over.
     #[inline]
-    pub(crate) fn flush(&mut self, outgoing: &mut TransmitBuffer) -> io::Result<()> {
+    pub(crate) fn flush(
+        &mut self,
+        outgoing: &mut TransmitBuffer,
+        budget: &mut Budget,
+    ) -> io::Result<Flushed> {
         while !outgoing.is_empty() {
+            let most = budget.at_once_bytes();
             let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
             let taken = if outgoing.has_borrowed() {
-                self.send_borrowed(outgoing, flags)
+                self.send_borrowed(outgoing, flags, most)
             } else {
-                send(self.socket.as_raw_fd(), outgoing.pending(), flags)
+                let pending = outgoing.pending();
+                let now = &pending[..pending.len().min(most)];
+                send(self.socket.as_raw_fd(), now, flags | more(now.len() < pending.len()))
             };
             match taken {
                 Ok(0) => return Err(io::Error::other("a file was truncated while it was sent")),
@@ -95,24 +118,29 @@ impl Transport {
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
+            if !outgoing.is_empty() {
+                budget.look();
+                if budget.is_over() {
+                    return Ok(Flushed::Cut);
+                }
+            }
         }
-        Ok(())
+        Ok(Flushed::All)
     }
 
     /// Sends the next pending bytes when some are borrowed.
-    fn send_borrowed(&self, outgoing: &TransmitBuffer, flags: MsgFlags) -> Result<usize, Errno> {
+    fn send_borrowed(&self, outgoing: &TransmitBuffer, flags: MsgFlags, most: usize) -> Result<usize, Errno> {
         let mut slices = Vec::new();
-        match outgoing.next(&mut slices) {
+        match outgoing.next(&mut slices, most) {
             Next::Nothing => Ok(0),
             Next::Bytes { slices, has_more } => {
-                // MSG_MORE: the header is sent together with the file data that follows it.
-                let more = MsgFlags::from_bits_retain(if has_more { nix::libc::MSG_MORE } else { 0 });
-                sendmsg::<()>(self.socket.as_raw_fd(), slices, &[], flags | more, None)
+                sendmsg::<()>(self.socket.as_raw_fd(), slices, &[], flags | more(has_more), None)
             }
             Next::File(borrowed) => {
                 let Source::File(file) = &borrowed.source else { return Ok(0) };
                 let mut offset = i64::try_from(borrowed.offset).map_err(|_| Errno::EINVAL)?;
-                sendfile(&self.socket, file, Some(&mut offset), borrowed.length)
+                let count = borrowed.length.min(most);
+                sendfile(&self.socket, file, Some(&mut offset), count)
             }
         }
     }

@@ -4,11 +4,17 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Client, INITIATOR, Login, ram, start};
+use iscsi::NO_TAG;
 use iscsi::opcode::target as opcode;
+use iscsi::pdu::NopOut;
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, Threads};
 use store::layer::{Delay, Layered};
 use store::{Ram, Store};
@@ -86,6 +92,77 @@ fn a_flood_does_not_keep_others_waiting() {
         assert_eq!(other.read(0, &READ, 512).1, 0);
     }
     assert_eq!(target.connections(), 2);
+}
+
+/// A client whose PDUs never end, and need no answer, has turns that do.
+#[test]
+fn a_flood_without_end_does_not_keep_others_waiting() {
+    let target = serve(1, SendPolicy::Auto);
+    let (flood, mut other) = (ready(&target, 1), ready(&target, 2));
+    let ping = NopOut {
+        immediate: true,
+        tag: NO_TAG,
+        transfer_tag: NO_TAG,
+        cmd_sn: flood.cmd_sn,
+        exp_stat_sn: flood.exp_stat_sn,
+        ..NopOut::default()
+    };
+    let ping = flood.encode(ping.write(), &[]);
+    let pings = ping.repeat(20_000);
+    let (pings, done) = (&pings, &AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let mut socket = flood.socket.try_clone().unwrap();
+        scope.spawn(move || while !done.load(Ordering::Relaxed) && socket.write_all(pings).is_ok() {});
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            (0..100).for_each(|_| assert_eq!(other.read(0, &READ, 512).1, 0));
+        }));
+        done.store(true, Ordering::Relaxed);
+        // A thread that waits for room ends with its connection.
+        target.stop();
+        assert!(answered.is_ok(), "a read was not answered in time");
+    });
+}
+
+/// Turns end within large responses, which stay whole and in order: copied ones, lent ones, and both in turn.
+#[test]
+fn responses_that_take_many_turns_are_whole() {
+    let disk = Ram::new(8 << 20);
+    let pattern: Vec<u8> = (0..2_u32 << 20).flat_map(u32::to_be_bytes).collect();
+    disk.write_at(0, &pattern).unwrap();
+    let disk = LunConfig::new(0, Arc::new(disk) as Arc<dyn Store>);
+    let target = start(vec![disk], |config| config.threads = Threads::Loops(1));
+    std::thread::scope(|scope| {
+        for isid in 1..=3_u8 {
+            let (target, pattern) = (&target, &pattern);
+            scope.spawn(move || {
+                let mut client = ready(target, isid);
+                for round in 0..12_u32 {
+                    let lengths = [2048, 1, 100, 2047, 129, 8, 300, 2048].map(|blocks: u32| blocks << 9);
+                    let first = (round * 37 + u32::from(isid)) % 4096;
+                    for (tag, length) in (100..).zip(lengths) {
+                        let mut cdb = [0x28, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+                        cdb[2..6].copy_from_slice(&first.to_be_bytes());
+                        cdb[7..9].copy_from_slice(&((length >> 9) as u16).to_be_bytes());
+                        client.issue(&client.command(tag, &cdb, length), &[]);
+                    }
+                    // A long read may end behind the ones that were sent after it.
+                    let mut all: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+                    let mut left: u32 = lengths.iter().sum();
+                    while left > 0 {
+                        let pdu = client.receive().expect("a connection");
+                        assert_eq!(pdu.opcode(), opcode::DATA_IN);
+                        client.exp_stat_sn = client.exp_stat_sn.max(pdu.u32(24).wrapping_add(1));
+                        left -= pdu.data.len() as u32;
+                        all.entry(pdu.u32(16)).or_default().extend(pdu.data);
+                    }
+                    for (tag, length) in (100..).zip(lengths) {
+                        let from = first as usize * 512;
+                        assert!(all[&tag] == pattern[from..from + length as usize], "{tag} {length}");
+                    }
+                }
+            });
+        }
+    });
 }
 
 /// Another thread has mail for a connection between its last login response and its first wait.

@@ -44,7 +44,7 @@ pub enum Next<'a> {
     Bytes {
         /// In order.
         slices: &'a [IoSlice<'a>],
-        /// There is a piece of a file behind them.
+        /// There is more behind them.
         has_more: bool,
     },
     /// A piece of a file.
@@ -56,6 +56,16 @@ const LARGE_BYTES: usize = 128 << 10;
 
 /// Most slices of memory that are sent at once.
 pub const SLICES_MAX: usize = 64;
+
+/// Appends what fits of some bytes; returns whether something did not.
+fn push<'a>(slices: &mut Vec<IoSlice<'a>>, bytes: &'a [u8], left: &mut usize) -> bool {
+    let count = bytes.len().min(*left);
+    *left -= count;
+    if count > 0 {
+        slices.push(IoSlice::new(&bytes[..count]));
+    }
+    count < bytes.len()
+}
 
 impl TransmitBuffer {
     /// Default size above which memory is freed when the buffer is empty, bytes.
@@ -126,25 +136,25 @@ impl TransmitBuffer {
     }
 
     /// Returns what to send next: memory up to the next file, or a range of a file. `slices` is scratch space.
-    pub fn next<'a>(&'a self, slices: &'a mut Vec<IoSlice<'a>>) -> Next<'a> {
+    pub fn next<'a>(&'a self, slices: &'a mut Vec<IoSlice<'a>>, most_bytes: usize) -> Next<'a> {
         slices.clear();
         let own = self.pending();
-        let mut from = 0;
+        let (mut from, mut left) = (0, most_bytes);
         for (before, borrowed) in &self.borrowed {
             if *before > from {
-                slices.push(IoSlice::new(&own[from..*before]));
+                if push(slices, &own[from..*before], &mut left) {
+                    return Next::Bytes { slices, has_more: true };
+                }
                 from = *before;
             }
             match (borrowed.memory(), slices.is_empty()) {
-                (Some(memory), _) if slices.len() < SLICES_MAX => slices.push(IoSlice::new(memory)),
+                (Some(memory), _) if slices.len() < SLICES_MAX && !push(slices, memory, &mut left) => {}
                 (None, true) => return Next::File(borrowed),
                 _ => return Next::Bytes { slices, has_more: true },
             }
         }
-        if from < own.len() {
-            slices.push(IoSlice::new(&own[from..]));
-        }
-        if slices.is_empty() { Next::Nothing } else { Next::Bytes { slices, has_more: false } }
+        let has_more = from < own.len() && push(slices, &own[from..], &mut left);
+        if slices.is_empty() { Next::Nothing } else { Next::Bytes { slices, has_more } }
     }
 
     /// Offset in the stream of the byte that will be appended next.
@@ -328,19 +338,23 @@ mod tests {
                 expected.extend_from_slice(&memory[from..from + length]);
             }
             assert_eq!(buffer.position(), expected.len() as u64);
+            let most = random.usize(1..3000);
             if random.bool() {
                 let mut slices = Vec::new();
-                if let Next::Bytes { slices, .. } = buffer.next(&mut slices) {
+                if let Next::Bytes { slices, has_more } = buffer.next(&mut slices, most) {
                     let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+                    assert!((1..=most).contains(&all.len()));
+                    assert_eq!(has_more, all.len() < buffer.waiting_bytes(), "{most}");
                     let take = random.usize(..=all.len());
                     got.extend_from_slice(&all[..take]);
                     buffer.sent(take);
                 }
             }
         }
+        let most = usize::MAX;
         while !buffer.is_empty() {
             let mut slices = Vec::new();
-            let Next::Bytes { slices, .. } = buffer.next(&mut slices) else { break };
+            let Next::Bytes { slices, .. } = buffer.next(&mut slices, most) else { break };
             let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
             got.extend_from_slice(&all);
             buffer.sent(all.len());

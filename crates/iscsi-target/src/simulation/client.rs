@@ -375,7 +375,7 @@ impl Conn {
         let mut all = Vec::new();
         while !self.core.outgoing.is_empty() {
             let mut slices = Vec::new();
-            let count = match self.core.outgoing.next(&mut slices) {
+            let count = match self.core.outgoing.next(&mut slices, usize::MAX) {
                 Next::Bytes { slices, .. } => {
                     slices.iter().for_each(|slice| all.extend_from_slice(slice));
                     slices.iter().map(|slice| slice.len()).sum()
