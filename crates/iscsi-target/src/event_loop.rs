@@ -18,6 +18,7 @@ use crate::connection::{Common, Connection, Turn};
 use crate::core::Accepted;
 use crate::doorbell::{Doorbell, Rung};
 use crate::mailbox::Mailbox;
+use crate::placement::Place;
 use crate::shared::Shared;
 use crate::transport::Woken;
 
@@ -42,11 +43,17 @@ pub(crate) struct Handle {
     pub(crate) bell: Arc<Doorbell<Newcomer>>,
     /// Connections that it serves or will serve.
     pub(crate) load: AtomicUsize,
+    /// The CPU that its thread is pinned to.
+    cpu: Option<usize>,
 }
 
 impl Handle {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self { bell: Arc::new(Doorbell::new()?), load: AtomicUsize::new(0) })
+    pub(crate) fn new(cpu: Option<usize>) -> std::io::Result<Self> {
+        Ok(Self { bell: Arc::new(Doorbell::new()?), load: AtomicUsize::new(0), cpu })
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place { cpu: self.cpu, load: self.load.load(Ordering::Relaxed) }
     }
 }
 
@@ -80,13 +87,13 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    pub(crate) fn new(shared: Arc<Shared>, handle: Arc<Handle>, cpu: Option<usize>) -> std::io::Result<Self> {
+    pub(crate) fn new(shared: Arc<Shared>, handle: Arc<Handle>) -> std::io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&*handle.bell, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
         Ok(Self {
             shared,
+            cpu: handle.cpu,
             handle,
-            cpu,
             epoll,
             slots: HashMap::new(),
             ready: VecDeque::new(),

@@ -30,6 +30,7 @@ pub mod medium;
 mod memory;
 mod open_units;
 mod ordering;
+mod placement;
 mod planted;
 mod read;
 mod room;

@@ -26,6 +26,7 @@ use crate::event_loop::{EventLoop, Handle, Newcomer};
 use crate::jobs::Pool;
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
+use crate::placement::{self, Place};
 use crate::sessions::Sessions;
 use crate::shared::{Shared, may_stay};
 use crate::state::StateFolder;
@@ -352,10 +353,9 @@ fn begin(accepted: Accepted, shared: &Arc<Shared>, loops: &[Arc<Handle>], socket
     let begun = (|| {
         // sendfile(2) has no MSG_DONTWAIT: only O_NONBLOCK keeps it from blocking.
         socket.set_nonblocking(true)?;
-        // The loop with the fewest connections; of several, another one each time.
-        let first = id as usize % loops.len().max(1);
-        let in_turn = loops.iter().cycle().skip(first).take(loops.len());
-        let chosen = in_turn.min_by_key(|handle| handle.load.load(Ordering::Relaxed));
+        let places: Vec<Place> = loops.iter().map(|handle| handle.place()).collect();
+        let chosen = placement::choose(&places, socket::cpu::incoming(&socket), id as usize);
+        let chosen = chosen.and_then(|index| loops.get(index));
         let mailbox = Arc::new(match chosen {
             Some(handle) => Mailbox::of_loop(Arc::clone(&handle.bell), id),
             None => Mailbox::new()?,
@@ -409,9 +409,9 @@ impl Loops {
         let count = shared.config.threads.loops(cpus.len());
         let mut loops = Self { handles: Vec::new(), threads: Vec::new() };
         for number in 0..count {
-            let handle = Arc::new(Handle::new()?);
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
-            let event_loop = EventLoop::new(Arc::clone(shared), Arc::clone(&handle), cpu)?;
+            let handle = Arc::new(Handle::new(cpu)?);
+            let event_loop = EventLoop::new(Arc::clone(shared), Arc::clone(&handle))?;
             loops.handles.push(handle);
             let thread = std::thread::Builder::new().name(format!("loop {number}"));
             loops.threads.push(thread.spawn(move || event_loop.run())?);

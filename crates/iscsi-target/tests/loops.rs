@@ -78,6 +78,34 @@ fn a_host_opens_many_sessions_at_once() {
     target.stop();
 }
 
+/// On loopback the kernel handles a client's packets on the client's CPU.
+#[test]
+fn a_connection_is_served_where_its_packets_arrive() {
+    let cpus = socket::cpu::allowed().unwrap();
+    let (Some(&first), Some(&last)) = (cpus.first(), cpus.last()) else { panic!("there is a CPU") };
+    let target = start(vec![ram(0, 1)], |config| {
+        config.threads = Threads::Loops(2);
+        config.cpus = vec![first, last];
+    });
+    let mut clients = Vec::new();
+    for (isid, cpu) in (1..).zip([first, last, last, first, first, last]) {
+        let target = &target;
+        let client = std::thread::scope(|scope| {
+            let log_in = move || {
+                socket::cpu::pin(cpu).unwrap();
+                ready(target, isid)
+            };
+            scope.spawn(log_in).join().unwrap()
+        });
+        let own = client.socket.local_addr().unwrap();
+        clients.push(client);
+        let statistics = target.statistics();
+        let connection = statistics.iter().find(|connection| connection.peer == own).unwrap();
+        assert_eq!(connection.cpu, Some(cpu), "{isid}");
+    }
+    target.stop();
+}
+
 /// A client that asks for more than its socket takes, and reads nothing, waits alone.
 #[test]
 fn a_flood_does_not_keep_others_waiting() {
