@@ -281,9 +281,9 @@ pub enum Fault {
     NoSpace,
 }
 
-/// Memory that is shorter is better copied than borrowed: next to the header it is in the processor's cache when the
-/// kernel copies it (docs/durability.md has the figures).
-pub(crate) const BORROWED_MEMORY_BYTES_MIN: usize = 1 << 20;
+/// Memory that is shorter is copied: a piece of its own costs the kernel and the reference more than a short copy
+/// (docs/durability.md has the figures).
+pub(crate) const BORROWED_MEMORY_BYTES_MIN: usize = 16 << 10;
 /// A piece of a file that is shorter is better read than borrowed: that takes fewer calls.
 pub(crate) const BORROWED_FILE_BYTES_MIN: usize = 32 << 10;
 
