@@ -26,16 +26,16 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Of a turn that nothing waits for.
+    /// Of a turn that nothing waits for. Sends are cut all the same: shorter ones lend memory faster than a copy (docs/durability.md).
     #[inline]
     pub(crate) fn unlimited() -> Self {
-        Self { until: None, steps: 0, at_once_bytes: usize::MAX, is_over: false }
+        Self { until: None, steps: 0, at_once_bytes: LONG.1, is_over: false }
     }
 
     /// Of a turn that begins now, where so many connections have one in a round.
     #[inline]
     pub(crate) fn new(crowd: f32) -> Self {
-        let (turn, at_once_bytes) = if FEW.contains(&crowd) { SHORT } else { LONG };
+        let (turn, at_once_bytes) = limits(crowd);
         Self { until: Some(Instant::now() + turn), steps: 0, at_once_bytes, is_over: false }
     }
 
@@ -68,6 +68,12 @@ impl Budget {
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
+}
+
+/// The time of a turn and the bytes of a send.
+#[inline]
+fn limits(crowd: f32) -> (Duration, usize) {
+    if FEW.contains(&crowd) { SHORT } else { LONG }
 }
 
 #[cfg(test)]
@@ -107,10 +113,9 @@ mod tests {
         for (crowd, expected) in
             [(0.0, LONG), (1.0, LONG), (1.3, SHORT), (2.0, SHORT), (3.0, LONG), (64.0, LONG)]
         {
-            let (before, budget) = (Instant::now(), Budget::new(crowd));
-            let turn = budget.until.unwrap() - before;
-            assert_eq!(budget.at_once_bytes(), expected.1, "{crowd}");
-            assert!(turn >= expected.0 && (expected == LONG || turn < LONG.0), "{crowd}: {turn:?}");
+            assert_eq!(limits(crowd), expected, "{crowd}");
         }
+        let budget = Budget::new(1.3);
+        assert_eq!(budget.at_once_bytes(), SHORT.1);
     }
 }

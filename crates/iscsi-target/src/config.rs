@@ -235,7 +235,8 @@ pub struct Limits {
     /// Most connections admitted per second from one address.
     pub accepts_per_address: u32,
     /// Bytes that all connections together may hold for commands in flight: gathered data, reads of slow disks,
-    /// deferred commands, commands received ahead of ExpCmdSN, and recoverable tasks of lost connections.
+    /// deferred commands, commands received ahead of ExpCmdSN, and recoverable tasks of lost connections; and in the first half of
+    /// it, memory of disks that is lent until responses are sent (beyond that it is copied).
     pub memory_bytes: usize,
     /// Bytes that all connections together may hold to receive PDUs larger than the default buffer.
     pub receive_bytes: usize,

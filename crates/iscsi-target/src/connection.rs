@@ -37,7 +37,7 @@ const CROWDED: f32 = 1.5;
 /// Weight of a round in their average.
 const CROWD_WEIGHT: f32 = 0.05;
 
-/// Buffers of each kind that a thread keeps for its next connections: those with a part of a PDU keep theirs.
+/// Buffers of each kind that a thread keeps for its next connections: those with received bytes that are not handled yet keep theirs.
 const SPARES: usize = 8;
 
 /// What a connection asks for at the end of a turn.
@@ -391,7 +391,7 @@ impl Connection {
             if self.core.control.chunk_ended() {
                 self.flush()?;
             }
-            if self.core.control.wants_time() {
+            if self.core.control.wants_time() && !self.is_cut {
                 self.core.control.clock(self.begun.elapsed().as_nanos() as u64);
                 self.take_send_mode()?;
             }
@@ -523,13 +523,19 @@ impl Connection {
     #[inline]
     fn flush(&mut self) -> Result<(), ConnectionEnd> {
         self.core.is_due = false;
+        if self.is_cut && self.budget.is_over() {
+            // What is left goes out in the next turn.
+            return Ok(());
+        }
         self.is_cut = false;
         if self.core.outgoing.is_empty() {
             return Ok(());
         }
         self.core.record_pending();
         self.is_cut = self.transport.flush(&mut self.core.outgoing, &mut self.budget)? == Flushed::Cut;
-        self.core.control.sent();
+        if !self.is_cut {
+            self.core.control.sent();
+        }
         Ok(())
     }
 

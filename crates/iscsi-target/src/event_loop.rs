@@ -1,7 +1,7 @@
 //! An event loop: one thread that serves many connections, a turn each.
 //!
 //! Sockets are watched for edges: a connection reads until there is nothing, and writes until there is no room, before it waits.
-//! Each turn has a budget (connection.rs), and a connection with more to do goes behind the others that are ready, so that none
+//! Each turn has a budget (budget.rs), and a connection with more to do goes behind the others that are ready, so that none
 //! keeps the thread to itself. Mail of other threads comes by the [`Doorbell`].
 
 use std::collections::{HashMap, VecDeque};

@@ -314,6 +314,11 @@ impl Jobs {
         self.memory.claim(bytes)
     }
 
+    /// Claims memory for what can be done without, from the first half of the budget: it must not keep others from what they need.
+    pub(crate) fn claim_dispensable(&self, bytes: usize) -> Option<Share> {
+        self.memory.claim_dispensable(bytes)
+    }
+
     /// Returns whether the disks hold more abandoned bytes than the limit and should get no new operations.
     #[inline]
     pub(crate) fn is_over_limit(&self) -> bool {

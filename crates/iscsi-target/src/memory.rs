@@ -31,8 +31,17 @@ impl Memory {
 
     /// Claims bytes; `None` when the budget has too few left.
     pub(crate) fn claim(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+        self.claim_below(bytes, self.limit)
+    }
+
+    /// Claims bytes while no more than half of the budget is in use then.
+    pub(crate) fn claim_dispensable(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+        self.claim_below(bytes, self.limit / 2)
+    }
+
+    fn claim_below(self: &Arc<Self>, bytes: usize, limit: usize) -> Option<Share> {
         let claimed = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|&sum| sum <= self.limit)
+            used.checked_add(bytes).filter(|&sum| sum <= limit)
         });
         claimed.is_ok().then(|| Share { memory: Arc::clone(self), bytes })
     }
@@ -88,5 +97,18 @@ mod tests {
         assert_eq!((memory.used(), share.bytes()), (30, 30));
         drop(share);
         assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn what_is_dispensable_leaves_half_of_the_budget() {
+        let memory = Memory::new(100);
+        let lent = memory.claim_dispensable(50).unwrap();
+        assert!(memory.claim_dispensable(1).is_none());
+        let needed = memory.claim(50).unwrap();
+        assert!(memory.claim(1).is_none());
+        drop(lent);
+        assert!(memory.claim_dispensable(1).is_none(), "half is in use");
+        drop(needed);
+        assert!(memory.claim_dispensable(51).is_none() && memory.claim_dispensable(50).is_some());
     }
 }

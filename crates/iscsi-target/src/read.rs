@@ -94,6 +94,13 @@ fn held(mut borrowed: Borrowed, share: &Arc<Share>) -> Borrowed {
     borrowed
 }
 
+/// Bytes that writers copy who change any part of a range while it is lent: whole granules.
+fn copied_bytes(granularity: Option<u32>, offset: u64, bytes: u32) -> usize {
+    let granule = u64::from(granularity.unwrap_or(1).max(1));
+    let end = (offset + u64::from(bytes)).next_multiple_of(granule);
+    (end - offset / granule * granule) as usize
+}
+
 /// The progress of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -287,11 +294,14 @@ impl Read {
         let may_wait = store.may_wait(Operation::Read);
         // An atomic operation may hold the lock for long on a slow disk: do not block on it.
         let shared = if may_wait { atomic_lock.try_read() } else { Some(atomic_lock.read()) };
-        if shared.is_some() && may_borrow_bytes(chunk_bytes as usize, connection, out) {
+        // In short PDUs memory would go out in as many pieces, which costs more than the copy.
+        let is_long = may_wait || may_borrow_bytes(bytes as usize, connection, out);
+        if shared.is_some() && is_long && may_borrow_bytes(chunk_bytes as usize, connection, out) {
             // Memory is borrowed for the whole rest of the response if the budget covers the copies that concurrent
             // writers must make: the response is then a consistent snapshot. Writers to a file copy nothing.
             let whole = self.sequence.transfer_bytes() - at;
-            let claims = |bytes: u32| jobs.claim(bytes as usize).map(|share| (Some(share), bytes));
+            let copies = |bytes: u32| copied_bytes(store.granularity_bytes(), offset, bytes);
+            let claims = |bytes: u32| jobs.claim_dispensable(copies(bytes)).map(|share| (Some(share), bytes));
             let borrowed = if may_wait {
                 Some((None, chunk_bytes))
             } else {
@@ -374,5 +384,26 @@ impl Read {
     /// Returns where the data comes from, for retransmission.
     pub(crate) fn origin(&self) -> ReadOrigin {
         ReadOrigin { lun: self.command.lun, offset_bytes: self.extent.offset_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lent_range_counts_as_its_granules() {
+        const GRANULE: u32 = 64 << 10;
+        for (offset, bytes, expected) in [
+            (0, GRANULE, 1),
+            (512, GRANULE, 2),
+            (GRANULE - 512, 1024, 2),
+            (512, 512, 1),
+            (0, 16 * GRANULE, 16),
+        ] {
+            let expected = expected * GRANULE as usize;
+            assert_eq!(copied_bytes(Some(GRANULE), offset.into(), bytes), expected, "{offset} {bytes}");
+        }
+        assert_eq!(copied_bytes(None, 512, 512), 512);
     }
 }

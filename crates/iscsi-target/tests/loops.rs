@@ -82,7 +82,10 @@ fn a_host_opens_many_sessions_at_once() {
 #[test]
 fn a_connection_is_served_where_its_packets_arrive() {
     let cpus = socket::cpu::allowed().unwrap();
-    let (Some(&first), Some(&last)) = (cpus.first(), cpus.last()) else { panic!("there is a CPU") };
+    if !testing::require("two processors", cpus.len() > 1) {
+        return;
+    }
+    let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
     let target = start(vec![ram(0, 1)], |config| {
         config.threads = Threads::Loops(2);
         config.cpus = vec![first, last];

@@ -1338,6 +1338,42 @@ fn unread_responses_of_a_fast_disk_hold_little_memory() {
     });
 }
 
+/// Reads across two chunks of a disk in memory are lent and not received, and each time another session changes both chunks: what
+/// was lent is copied by the writer, four times and more what was read.
+#[test]
+fn lent_memory_that_is_overwritten_is_bounded() {
+    alone("lent_memory_that_is_overwritten_is_bounded", || {
+        const ROUNDS: u32 = 64;
+        let target = start(vec![LunConfig::new(0, filled(&pattern(16 << 20)))], |config| {
+            config.limits.memory_bytes = 8 << 20;
+            config.tcp.send_buffer = Some(16 << 10);
+            config.threads = Threads::Loops(1);
+        });
+        let mut readers: Vec<_> = (1..=16)
+            .map(|isid| {
+                let keys = "MaxRecvDataSegmentLength=262144";
+                ready(target.address(), &Login { isid, keys, ..Login::default() }, &[0])
+            })
+            .collect();
+        let mut writer = ready(target.address(), &Login { isid: 99, ..Login::default() }, &[0]);
+        let before = resident();
+        for round in 0..ROUNDS {
+            // 16 KiB around the border of two chunks of 64 KiB, which no other session reads.
+            let borders = (1..).map(|n| n * 256);
+            for (reader, border) in readers.iter_mut().zip(borders) {
+                let command = reader.command(reader.cmd_sn, &read_10(border - 16, 32), 16 << 10);
+                reader.issue(&command, &[]);
+                // Once the writer is answered, the loop has seen what came before.
+                for lba in [border - 20, border + 20] {
+                    assert_eq!(writer.write(0, &write_10(lba, 1), &vec![round as u8; 512]).0, GOOD);
+                }
+            }
+        }
+        let grown = resident().saturating_sub(before) >> 10;
+        assert!(grown < 20 << 10, "{grown} KiB for {ROUNDS} rounds");
+    });
+}
+
 /// Also checks that each client receives all when it reads: the others hold the whole memory budget.
 fn unread_reads_of_a_slow_disk(name: &str, threads: Threads) {
     alone(name, || {

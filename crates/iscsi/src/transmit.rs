@@ -135,7 +135,8 @@ impl TransmitBuffer {
         }
     }
 
-    /// Returns what to send next: memory up to the next file, or a range of a file. `slices` is scratch space.
+    /// Returns what to send next: memory up to the next file, or a range of a file. `slices` is scratch space. Of memory it is
+    /// `most_bytes` at most.
     pub fn next<'a>(&'a self, slices: &'a mut Vec<IoSlice<'a>>, most_bytes: usize) -> Next<'a> {
         slices.clear();
         let own = self.pending();

@@ -61,7 +61,7 @@ pub type Cdb = [u8; 16];
 /// Whether a command with input data is a READ, rather than one that reports parameter data.
 #[must_use]
 pub fn reads_the_medium(cdb: &Cdb) -> bool {
-    matches!(cdb[0], opcode::READ_6 | opcode::READ_10 | opcode::READ_12 | opcode::READ_16)
+    Extent::of_read(cdb).is_some()
 }
 
 /// Two bytes, big-endian.

@@ -21,6 +21,7 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 const MAPPING_CHUNKS: usize = u64::BITS as usize;
 const MAPPING_BYTES: usize = MAPPING_CHUNKS * CHUNK_BYTES;
 /// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
 const LINE_BYTES: usize = 64;
 
 /// All chunks of a disk. It lives as long as the last of them.
@@ -126,13 +127,13 @@ unsafe impl Send for Chunk {}
 // SAFETY: as above; shared access only reads.
 unsafe impl Sync for Chunk {}
 
+#[cfg(target_arch = "x86_64")]
 impl Chunk {
     /// Asks the processor to fetch bytes of the chunk into its caches.
     #[inline]
     pub(crate) fn fetch(&self, from: usize, length: usize) {
-        #[cfg(target_arch = "x86_64")]
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         for line in self.get(from..).unwrap_or_default().iter().take(length).step_by(LINE_BYTES) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a prefetch of any address is allowed.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast()) };
         }

@@ -282,7 +282,7 @@ pub enum Fault {
 }
 
 /// Memory that is shorter is copied: a piece of its own costs the kernel and the reference more than a short copy
-/// (docs/durability.md has the figures).
+/// (docs/durability.md has figures from here on).
 pub(crate) const BORROWED_MEMORY_BYTES_MIN: usize = 16 << 10;
 /// A piece of a file that is shorter is better read than borrowed: that takes fewer calls.
 pub(crate) const BORROWED_FILE_BYTES_MIN: usize = 32 << 10;

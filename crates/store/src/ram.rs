@@ -12,6 +12,7 @@ use crate::{BORROWED_MEMORY_BYTES_MIN, Store, StoreError, check_range};
 const LEAF_CHUNKS: usize = 1024;
 
 /// Most bytes of a range that are fetched ahead. More made reads of 4 KiB no faster: the processor finds their pattern itself.
+#[cfg(target_arch = "x86_64")]
 const FORESEEN_BYTES: usize = 1 << 10;
 
 /// The largest store: its table of leaves then takes 512 KiB before the first write.
@@ -133,8 +134,12 @@ impl Store for Ram {
         Ok(())
     }
 
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     fn foresee(&self, offset: u64, length: usize) {
+        if length >= BORROWED_MEMORY_BYTES_MIN {
+            return;
+        }
         let (index, within) =
             ((offset / CHUNK_BYTES as u64) as usize, (offset % CHUNK_BYTES as u64) as usize);
         if let Some(slot) = self.slot(index)
@@ -309,7 +314,7 @@ mod tests {
         let chunk = CHUNK_BYTES as u64;
         ram.write_at(chunk, &vec![7; CHUNK_BYTES]).unwrap();
         // A hole, a chunk, and a hole again, the last chunk of it in part.
-        let length = BORROWED_MEMORY_BYTES_MIN;
+        let length = 3 * CHUNK_BYTES + 10;
         let borrowed = ram.borrow(10, length).unwrap().unwrap();
         ram.write_at(0, &vec![9; 2 * length]).unwrap();
         ram.discard(chunk, chunk).unwrap();

@@ -279,6 +279,9 @@ impl Store for ReadOnly {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         self.0.read_at(offset, buffer)
     }
+    fn foresee(&self, offset: u64, length: usize) {
+        self.0.foresee(offset, length);
+    }
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), StoreError> {
         Err(StoreError::ReadOnly)
     }
