@@ -6,7 +6,7 @@ mod slot;
 mod spec;
 mod tally;
 
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Barrier, Mutex, OnceLock, PoisonError};
 
 use record::{Op, Stamp};
 use serde::{Deserialize, Serialize};
@@ -60,13 +60,13 @@ impl Bench {
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<Self, InitiatorError> {
         spec::check(spec)?;
-        let barrier = Barrier::new(spec.sessions as usize);
+        let (barrier, start) = (Barrier::new(spec.sessions as usize), OnceLock::new());
         let outcomes = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..spec.sessions {
-                let (barrier, outcomes) = (&barrier, &outcomes);
+                let (barrier, start, outcomes) = (&barrier, &start, &outcomes);
                 scope.spawn(move || {
-                    let outcome = run_session(url, options, spec, number, barrier, observe, stop);
+                    let outcome = run_session(url, options, spec, number, (barrier, start), observe, stop);
                     outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
                 });
             }
@@ -82,13 +82,10 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
     let mut tally = Tally::default();
     let (mut verified, mut mismatched, mut cpu_ns, mut behind) = (0, 0, 0, 0);
     let (mut ops, mut seen, mut ops_over_limit, mut first_error) = (Vec::new(), Vec::new(), 0, None);
-    let (mut iops, mut bytes_per_second, mut slowest) = (0.0, 0.0, f64::INFINITY);
-    let (mut window_ns, mut threads) = ((u64::MAX, 0), Vec::new());
+    let seconds = measured_seconds(outcomes.iter().map(|o| o.window_ns));
+    let (mut window_ns, mut threads, mut fewest) = ((u64::MAX, 0), Vec::new(), u64::MAX);
     for o in outcomes {
-        let seconds = ((o.window_ns.1 - o.window_ns.0) as f64 / 1e9).max(1e-9);
-        let own = o.tally.operations() as f64 / seconds;
-        (iops, slowest) = (iops + own, own.min(slowest));
-        bytes_per_second += o.tally.bytes() as f64 / seconds;
+        fewest = fewest.min(o.tally.operations());
         tally.merge(&o.tally);
         verified += o.verified;
         mismatched += o.mismatched;
@@ -101,7 +98,7 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         seen.extend(o.seen);
         threads.push(o.thread);
     }
-    let (seconds, operations) = ((window_ns.1 - window_ns.0) as f64 / 1e9, tally.operations());
+    let operations = tally.operations();
     let latency = tally.latency();
     let result = RunResult {
         rw: spec.pattern,
@@ -114,13 +111,13 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         submit: spec.submit,
         seconds,
         operations,
-        iops,
-        slowest_session_iops: slowest,
+        iops: operations as f64 / seconds,
+        slowest_session_iops: fewest as f64 / seconds,
         rate: spec.rate,
         arrival: spec.rate.map(|_| spec.arrival),
         behind: spec.rate.map(|_| behind),
         transferred_bytes: tally.bytes(),
-        bytes_per_second,
+        bytes_per_second: tally.bytes() as f64 / seconds,
         errors: tally.failures.total(),
         unmeasured_errors: tally.unmeasured_errors,
         failures: tally.failures.list(),
@@ -145,12 +142,24 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
     }
 }
 
+/// The time in which the operations of all sessions were counted, seconds. A session whose thread did not run for a while, or that
+/// waited for a stuck operation, begins or ends later than the others: rates of sessions in times of their own must not be summed.
+/// Each counts to the common end, which most reach, so the later of the two middle ones is taken.
+fn measured_seconds(windows: impl Iterator<Item = (u64, u64)>) -> f64 {
+    // One that was lost before, or ran too late, has none.
+    let (begins, mut ends): (Vec<u64>, Vec<u64>) = windows.filter(|window| window.1 > window.0).unzip();
+    ends.sort_unstable();
+    let begin = begins.iter().min().copied().unwrap_or(0);
+    let end = ends.get(ends.len() / 2).copied().unwrap_or(0);
+    (end.saturating_sub(begin) as f64 / 1e9).max(1e-9)
+}
+
 fn run_session(
     url: &IscsiUrl,
     options: &SessionOptions,
     spec: &BenchSpec,
     number: u32,
-    barrier: &Barrier,
+    (barrier, start): (&Barrier, &OnceLock<u64>),
     observe: &(dyn Fn(Phase) + Sync),
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Outcome, InitiatorError> {
@@ -167,7 +176,7 @@ fn run_session(
     // Every session must reach the barrier, even after a failure, or the others would block forever.
     barrier.wait();
     let (mut session, mut looped) = opened?;
-    let ran = looped.run(&mut session, if number == 0 { Some(observe) } else { None }, stop);
+    let ran = looped.run(&mut session, start, if number == 0 { Some(observe) } else { None }, stop);
     if let (Err(error), OnLoss::Count) = (&ran, spec.on_loss)
         && let Some(class) = error.loss()
     {
@@ -180,4 +189,21 @@ fn run_session(
     }
     let seen = session.close()?;
     Ok(looped.outcome(seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_measured_in_one_time() {
+        const MS: u64 = 1_000_000;
+        // The second session did not run for the first 90 ms, and the third saw the end late.
+        let windows = [(5 * MS, 105 * MS), (95 * MS, 105 * MS), (5 * MS, 140 * MS), (6 * MS, 105 * MS)];
+        assert_eq!(measured_seconds(windows.into_iter()), 0.1);
+        assert_eq!(measured_seconds([(0, 2_000 * MS)].into_iter()), 2.0);
+        assert_eq!(measured_seconds([(0, 0), (3 * MS, 103 * MS), (150 * MS, 150 * MS)].into_iter()), 0.1);
+        // A session that is lost early makes the time no shorter.
+        assert_eq!(measured_seconds([(0, MS), (0, 100 * MS)].into_iter()), 0.1);
+    }
 }

@@ -4,6 +4,7 @@ mod open_loop;
 mod verification;
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use iscsi::TransmitBuffer;
 use iscsi::initiator::{Completion, Event, InitiatorConnection, Request};
@@ -145,16 +146,18 @@ impl<'a> Loop<'a> {
     pub(super) fn run(
         &mut self,
         session: &mut Session,
+        start: &OnceLock<u64>,
         observe: Option<&(dyn Fn(Phase) + Sync)>,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), InitiatorError> {
         if let Some(rate) = self.spec.rate {
             return self.run_open(session, observe, stop, rate / f64::from(self.spec.sessions));
         }
-        let begin_at = (self.now)() + self.spec.ramp.as_nanos() as u64;
+        // All sessions are measured in the same time, whenever their threads run.
+        let begin_at = *start.get_or_init(self.now) + self.spec.ramp.as_nanos() as u64;
         self.ramp_end_ns = begin_at;
         let mut end_at = begin_at + self.spec.runtime.as_nanos() as u64;
-        let mut begun = false;
+        let (mut begun, mut has_waited) = (false, false);
         for slot in 0..self.spec.queue_depth {
             self.issue(slot, (self.now)(), session)?;
         }
@@ -167,9 +170,12 @@ impl<'a> Loop<'a> {
                     observe(Phase::Begin);
                 }
                 self.window_ns.0 = (self.now)();
-                end_at = self.window_ns.0 + self.spec.runtime.as_nanos() as u64;
+                if has_waited || self.spec.sessions == 1 {
+                    end_at = self.window_ns.0 + self.spec.runtime.as_nanos() as u64;
+                }
                 self.cpu_ns.0 = clock::thread_cpu_ns();
             }
+            has_waited |= !begun && now >= begin_at;
             let over = now >= end_at && (self.is_calm(now) || now >= end_at + CALM_PATIENCE_NS);
             if begun && (over || stop()) {
                 break;
