@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iscsi::Spares;
+use policy::{ThreadControl, Turn as Share};
 use socket::options;
 
 use crate::budget::Budget;
 use crate::core::{Accepted, Core, Taken};
+use crate::doorbell::Doorbell;
 use crate::error::ConnectionEnd;
+use crate::event_loop::Newcomer;
 use crate::mailbox::Mailbox;
 use crate::shared::Shared;
 use crate::transport::{Flushed, Received, Transport, Wait, Woken};
@@ -32,13 +35,11 @@ const ENDING_EVERY: Duration = Duration::from_millis(10);
 /// Receptions in one turn of a login, after which other connections of the thread have theirs.
 const RECEIVES: u32 = 8;
 
-/// Connections of a round from which on an early answer of one delays the others.
-const CROWDED: f32 = 1.5;
-/// Weight of a round in their average.
-const CROWD_WEIGHT: f32 = 0.05;
-
 /// Buffers of each kind that a thread keeps for its next connections: those with received bytes that are not handled yet keep theirs.
 const SPARES: usize = 8;
+
+/// Turns of a connection that shares its thread with none: they end so that the send policy learns.
+const ALONE: Share = Share { time: Duration::from_millis(1), ..Share::LONG };
 
 /// What a connection asks for at the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,24 +58,31 @@ pub(crate) struct Common {
     /// Memory that they have in turn: an idle one has none.
     incoming: Spares,
     outgoing: Spares,
-    /// Connections that have a turn in a round, on average over the last ones.
-    crowd: f32,
+    /// How `auto` sends, and how long turns are.
+    control: ThreadControl,
     /// The closed connections that this round's logins wait for, once one has asked.
     closed: Option<Arc<[u64]>>,
+    /// Zero of the clock that the control is told.
+    since: Instant,
 }
 
 impl Common {
     pub(crate) fn new() -> Self {
-        Self { incoming: Spares::new(SPARES), outgoing: Spares::new(SPARES), crowd: 0.0, closed: None }
+        let (incoming, outgoing) = (Spares::new(SPARES), Spares::new(SPARES));
+        Self { incoming, outgoing, control: ThreadControl::default(), closed: None, since: Instant::now() }
     }
 
     /// A round begins, in which each connection has one turn at most, and so many have one.
     #[inline]
-    pub(crate) fn begin_round(&mut self, ready: usize) {
-        if ready > 0 {
-            self.crowd += (ready as f32 - self.crowd) * CROWD_WEIGHT;
-        }
+    pub(crate) fn begin_round(&mut self, ready: usize, now: Instant) {
+        self.control.begin_round(ready, (now - self.since).as_nanos() as u64);
         self.closed = None;
+    }
+
+    /// No connection is ready.
+    #[inline]
+    pub(crate) fn idle(&mut self) {
+        self.control.idle();
     }
 }
 
@@ -119,7 +127,6 @@ pub(crate) struct Connection {
     budget: Budget,
     /// The turn was over before everything was sent that was to be sent.
     is_cut: bool,
-    begun: Instant,
     published: Instant,
     /// Since when the initiator has received none of the pending bytes.
     stalled: Option<Instant>,
@@ -146,7 +153,6 @@ impl Connection {
             has_nagle: false,
             budget: Budget::unlimited(),
             is_cut: false,
-            begun: now,
             published: now,
             stalled: None,
         }
@@ -156,15 +162,38 @@ impl Connection {
         &self.transport.socket
     }
 
+    /// Whether another event loop may serve it from its next turn on.
+    pub(crate) fn can_move(&self) -> bool {
+        matches!(self.phase, Phase::Serving { .. })
+    }
+
+    /// It leaves its event loop for the one with this doorbell.
+    pub(crate) fn leave_for(&self, bell: &Arc<Doorbell<Newcomer>>) {
+        self.core.mailbox.move_to(bell);
+    }
+
+    /// The calling thread, pinned to `cpu`, serves it from now on.
+    pub(crate) fn arrive(&mut self, cpu: Option<usize>) {
+        self.core.statistics.thread = socket::cpu::thread_id();
+        self.core.statistics.cpu = cpu;
+        self.publish();
+    }
+
+    /// Its number, and the address of its initiator.
+    pub(crate) fn name(&self) -> (u64, std::net::SocketAddr) {
+        (self.core.id, self.core.statistics.peer)
+    }
+
     /// Serves the connection on a thread of its own until it ends.
     #[inline(never)] // scripts/bench-instructions.sh counts what is inside, and finds it by name.
     pub(crate) fn run(mut self) {
         let (mut woken, mut common) = (Woken::Ready, Common::new());
         loop {
-            common.begin_round(1);
+            common.begin_round(1, Instant::now());
             woken = match self.turn(woken, &mut common) {
                 Turn::Again => Woken::Ready,
                 Turn::Wait(what, limit) => {
+                    common.idle();
                     let Some(wake) = self.core.mailbox.descriptor() else { return };
                     match self.transport.wait(wake, what, limit, &self.core.outgoing) {
                         Ok(woken) => woken,
@@ -196,18 +225,20 @@ impl Connection {
     /// Does the work that there is, up to a limit. `woken` tells how the last wait ended.
     #[inline]
     pub(crate) fn turn(&mut self, woken: Woken, common: &mut Common) -> Turn {
-        self.core.control.crowd(common.crowd >= CROWDED);
-        self.budget = if self.is_alone { Budget::unlimited() } else { Budget::new(common.crowd) };
+        self.core.control.begin_turn(&common.control);
+        self.budget = Budget::new(if self.is_alone { ALONE } else { common.control.turn() });
         let turn = match &self.phase {
             Phase::Serving { .. } => self.serve(woken),
             Phase::LoggingIn => self.log_in(),
             Phase::Settling(..) => self.settle(common),
             Phase::Ending(_) | Phase::Lingering(..) | Phase::Over => Ok(self.close()),
         };
-        turn.unwrap_or_else(|end| {
+        let turn = turn.unwrap_or_else(|end| {
             self.fail(end);
             Turn::Again
-        })
+        });
+        self.core.control.end_turn(&mut common.control);
+        turn
     }
 
     /// Begins to end the connection.
@@ -390,10 +421,6 @@ impl Connection {
             };
             if self.core.control.chunk_ended() {
                 self.flush()?;
-            }
-            if self.core.control.wants_time() && !self.is_cut {
-                self.core.control.clock(self.begun.elapsed().as_nanos() as u64);
-                self.take_send_mode()?;
             }
             if let Some(needed) = needed {
                 if self.budget.is_over() {

@@ -3,12 +3,15 @@
 //! Sockets are watched for edges: a connection reads until there is nothing, and writes until there is no room, before it waits.
 //! Each turn has a budget (budget.rs), and a connection with more to do goes behind the others that are ready, so that none
 //! keeps the thread to itself. Mail of other threads comes by the [`Doorbell`].
+//!
+//! A loop that has no time left hands connections to one that has (placement.rs). Which of them take how much is measured only
+//! then, so that a turn costs nothing more as a rule.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -18,7 +21,7 @@ use crate::connection::{Common, Connection, Turn};
 use crate::core::Accepted;
 use crate::doorbell::{Doorbell, Rung};
 use crate::mailbox::Mailbox;
-use crate::placement::Place;
+use crate::placement::{self, Place};
 use crate::shared::Shared;
 use crate::transport::Woken;
 
@@ -29,12 +32,21 @@ const EVENTS: usize = 256;
 /// Waits of this length and more are ended by a look at all connections, once in such a time.
 const COARSE: Duration = Duration::from_millis(250);
 
-/// A connection that was accepted for an event loop.
-#[derive(Debug)]
-pub(crate) struct Newcomer {
-    pub(crate) accepted: Accepted,
-    pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) socket: TcpStream,
+/// A connection for an event loop.
+pub(crate) enum Newcomer {
+    /// It was accepted.
+    Accepted { accepted: Accepted, mailbox: Arc<Mailbox>, socket: TcpStream },
+    /// Another loop has served it.
+    Moved(Box<Connection>),
+}
+
+impl std::fmt::Debug for Newcomer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Accepted { accepted, .. } => write!(f, "Accepted({})", accepted.id),
+            Self::Moved(connection) => write!(f, "Moved({})", connection.name().0),
+        }
+    }
 }
 
 /// An event loop, for the other threads.
@@ -43,13 +55,30 @@ pub(crate) struct Handle {
     pub(crate) bell: Arc<Doorbell<Newcomer>>,
     /// Connections that it serves or will serve.
     pub(crate) load: AtomicUsize,
+    /// The part of its time that it worked, when it last looked: an `f32`.
+    busy: AtomicU32,
     /// The CPU that its thread is pinned to.
     cpu: Option<usize>,
 }
 
 impl Handle {
     pub(crate) fn new(cpu: Option<usize>) -> std::io::Result<Self> {
-        Ok(Self { bell: Arc::new(Doorbell::new()?), load: AtomicUsize::new(0), cpu })
+        let bell = Arc::new(Doorbell::new()?);
+        Ok(Self { bell, load: AtomicUsize::new(0), busy: AtomicU32::new(0), cpu })
+    }
+
+    fn busy(&self) -> f32 {
+        f32::from_bits(self.busy.load(Ordering::Relaxed))
+    }
+
+    fn set_busy(&self, part: f32) {
+        self.busy.store(part.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Takes this much of another loop's work; false when another one was faster.
+    fn takes_over(&self, before: f32, part: f32) -> bool {
+        let (before, after) = (before.to_bits(), (before + part).to_bits());
+        self.busy.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -66,12 +95,22 @@ struct Slot {
     until: Instant,
     /// When it is looked at as one of the short waits.
     soon: Option<Instant>,
+    /// Time of its turns, while they are measured.
+    busy: Duration,
+}
+
+impl Slot {
+    fn new(connection: Connection, now: Instant) -> Self {
+        Self { connection, woken: Some(Woken::Ready), until: now, soon: None, busy: Duration::ZERO }
+    }
 }
 
 /// The thread's state.
 pub(crate) struct EventLoop {
     shared: Arc<Shared>,
     handle: Arc<Handle>,
+    /// The other loops.
+    others: Vec<Arc<Handle>>,
     cpu: Option<usize>,
     epoll: Epoll,
     slots: HashMap<u64, Slot>,
@@ -83,23 +122,34 @@ pub(crate) struct EventLoop {
     looks_at: Instant,
     /// When the last wait for events ended.
     now: Instant,
+    /// Since when the time is measured, how long the loop has waited since, and whether the turns of connections are measured.
+    measured_since: Instant,
+    waited: Duration,
+    measures_turns: bool,
     common: Common,
 }
 
 impl EventLoop {
-    pub(crate) fn new(shared: Arc<Shared>, handle: Arc<Handle>) -> std::io::Result<Self> {
+    /// The loop of the handle with this number.
+    pub(crate) fn new(shared: Arc<Shared>, handles: &[Arc<Handle>], number: usize) -> std::io::Result<Self> {
+        let handle = Arc::clone(&handles[number]);
+        let others = handles.iter().filter(|other| !Arc::ptr_eq(other, &handle)).cloned().collect();
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&*handle.bell, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
         Ok(Self {
             shared,
             cpu: handle.cpu,
             handle,
+            others,
             epoll,
             slots: HashMap::new(),
             ready: VecDeque::new(),
             soon: Vec::new(),
             looks_at: Instant::now(),
             now: Instant::now(),
+            measured_since: Instant::now(),
+            waited: Duration::ZERO,
+            measures_turns: false,
             common: Common::new(),
         })
     }
@@ -123,7 +173,6 @@ impl EventLoop {
                     0
                 }
             };
-            self.now = Instant::now();
             for event in events.iter().take(count).filter(|event| event.data() != BELL) {
                 self.wake(event.data(), Woken::Ready);
             }
@@ -131,7 +180,7 @@ impl EventLoop {
             mail.into_iter().for_each(|id| self.wake(id, Woken::Ready));
             new.into_iter().for_each(|newcomer| self.welcome(newcomer));
             self.end_waits();
-            self.common.begin_round(self.ready.len());
+            self.common.begin_round(self.ready.len(), self.now);
             for _ in 0..self.ready.len() {
                 let Some(id) = self.ready.pop_front() else { break };
                 self.give_turn(id);
@@ -145,11 +194,22 @@ impl EventLoop {
     /// Waits for events, if no connection is ready.
     fn wait(&mut self, events: &mut [EpollEvent]) -> nix::Result<usize> {
         if !self.ready.is_empty() {
-            return self.epoll.wait(events, EpollTimeout::ZERO);
+            let count = self.epoll.wait(events, EpollTimeout::ZERO);
+            self.now = Instant::now();
+            return count;
         }
+        self.common.idle();
+        let begun = Instant::now();
+        let count = self.wait_idly(events, begun);
+        self.now = Instant::now();
+        self.waited += self.now - begun;
+        count
+    }
+
+    /// Waits for events from `begun` on.
+    fn wait_idly(&self, events: &mut [EpollEvent], begun: Instant) -> nix::Result<usize> {
         let budget = self.shared.config.busy_poll;
         if !budget.is_zero() && !self.slots.is_empty() {
-            let begun = Instant::now();
             while begun.elapsed() < budget {
                 for _ in 0..8 {
                     let count = self.epoll.wait(events, EpollTimeout::ZERO)?;
@@ -159,22 +219,22 @@ impl EventLoop {
                 }
             }
         }
-        let timeout = if self.handle.bell.may_sleep() { self.timeout() } else { EpollTimeout::ZERO };
+        let timeout = if self.handle.bell.may_sleep() { self.timeout(begun) } else { EpollTimeout::ZERO };
         let count = self.epoll.wait(events, timeout);
         let woken = events.iter().take(count.unwrap_or(0));
         self.handle.bell.woke(woken.into_iter().any(|event| event.data() == BELL));
         count
     }
 
-    /// The time until the next wait ends.
-    fn timeout(&self) -> EpollTimeout {
+    /// The time from now until the next wait ends.
+    fn timeout(&self, now: Instant) -> EpollTimeout {
         if self.slots.is_empty() {
             return EpollTimeout::NONE;
         }
         let soon = self.soon.iter().map(|&(until, _)| until).min();
         let until = soon.map_or(self.looks_at, |soon| soon.min(self.looks_at));
         // Rounded up: a wait that ends too early would spin until the time is due.
-        let left = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+        let left = until.saturating_duration_since(now) + Duration::from_micros(999);
         EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
     }
 
@@ -196,19 +256,27 @@ impl EventLoop {
 
     /// Begins to serve a connection.
     fn welcome(&mut self, newcomer: Newcomer) {
-        let Newcomer { accepted, mailbox, socket } = newcomer;
-        let id = accepted.id;
+        let (id, connection) = match newcomer {
+            Newcomer::Accepted { accepted, mailbox, socket } => {
+                let id = accepted.id;
+                let shared = Arc::clone(&self.shared);
+                (id, Connection::new(accepted, shared, mailbox, socket, self.cpu, false))
+            }
+            Newcomer::Moved(mut connection) => {
+                connection.arrive(self.cpu);
+                (connection.name().0, *connection)
+            }
+        };
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        if let Err(error) = self.epoll.add(&socket, EpollEvent::new(flags, id)) {
-            tracing::warn!(peer = %accepted.peer, "connection refused: cannot watch its socket: {error}");
+        // Data that came before is an edge, too; a connection that has moved may have mail.
+        if let Err(error) = self.epoll.add(connection.socket(), EpollEvent::new(flags, id)) {
+            tracing::warn!(peer = %connection.name().1, "connection closed: cannot watch its socket: {error}");
+            self.shared.sockets.end(id);
             self.shared.sessions.leave(id);
             self.handle.load.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        let connection =
-            Connection::new(accepted, Arc::clone(&self.shared), mailbox, socket, self.cpu, false);
-        let slot = Slot { connection, woken: Some(Woken::Ready), until: self.now, soon: None };
-        self.slots.insert(id, slot);
+        self.slots.insert(id, Slot::new(connection, self.now));
         self.ready.push_back(id);
     }
 
@@ -241,12 +309,53 @@ impl EventLoop {
             let due: Vec<u64> =
                 self.slots.iter().filter(|(_, slot)| is_due(slot)).map(|(&id, _)| id).collect();
             due.into_iter().for_each(|id| self.wake(id, Woken::TimedOut));
+            self.look_at_load();
         }
+    }
+
+    /// Publishes how busy the loop is. One that has no time left measures the turns of its connections until the next look, and
+    /// hands some of them over then.
+    fn look_at_load(&mut self) {
+        let measured = (self.now - self.measured_since).as_secs_f32();
+        let part = |time: Duration| (time.as_secs_f32() / measured).min(1.0);
+        let own = 1.0 - part(self.waited);
+        let parts: Vec<f32> = self.others.iter().map(|other| other.busy()).collect();
+        let relief = placement::relief(own, parts.iter().copied()).filter(|_| !self.shared.is_stopping());
+        if let Some((index, excess)) = relief.filter(|_| self.measures_turns) {
+            let movable = self.slots.iter().filter(|(_, slot)| slot.connection.can_move());
+            let shares = movable.map(|(&id, slot)| (id, part(slot.busy))).collect();
+            let surplus = placement::surplus(shares, excess);
+            let sum: f32 = surplus.iter().map(|(_, share)| share).sum();
+            let other = Arc::clone(&self.others[index]);
+            if !surplus.is_empty() && other.takes_over(parts[index], sum) {
+                surplus.into_iter().for_each(|(id, _)| self.hand_over(id, &other));
+            }
+        }
+        self.handle.set_busy(own);
+        self.measures_turns = relief.is_some() && !self.measures_turns;
+        if self.measures_turns {
+            self.slots.values_mut().for_each(|slot| slot.busy = Duration::ZERO);
+        }
+        (self.measured_since, self.waited) = (self.now, Duration::ZERO);
+    }
+
+    /// Another loop serves the connection from its next turn on.
+    fn hand_over(&mut self, id: u64, other: &Handle) {
+        let Some(slot) = self.slots.remove(&id) else { return };
+        if let Err(error) = self.epoll.delete(slot.connection.socket()) {
+            tracing::warn!(connection = id, "cannot stop to watch its socket: {error}");
+        }
+        tracing::debug!(connection = id, peer = %slot.connection.name().1, "moved to another event loop");
+        self.handle.load.fetch_sub(1, Ordering::Relaxed);
+        other.load.fetch_add(1, Ordering::Relaxed);
+        slot.connection.leave_for(&other.bell);
+        other.bell.welcome(Newcomer::Moved(Box::new(slot.connection)));
     }
 
     fn give_turn(&mut self, id: u64) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let woken = slot.woken.take().unwrap_or(Woken::Ready);
+        let begun = self.measures_turns.then(Instant::now);
         let common = &mut self.common;
         let turn = || {
             slot.connection.borrow(common);
@@ -255,7 +364,9 @@ impl EventLoop {
             turn
         };
         // As with a thread of its own, a connection that panics ends alone.
-        match catch_unwind(AssertUnwindSafe(turn)) {
+        let turn = catch_unwind(AssertUnwindSafe(turn));
+        slot.busy += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        match turn {
             Ok(Turn::Again) => {
                 slot.woken = Some(Woken::Ready);
                 self.ready.push_back(id);
@@ -281,6 +392,10 @@ impl EventLoop {
         if let Some(slot) = self.slots.remove(&id) {
             let _ = self.epoll.delete(slot.connection.socket());
             self.handle.load.fetch_sub(1, Ordering::Relaxed);
+            if self.slots.is_empty() {
+                // It sleeps without a limit now, and looks at nothing.
+                self.handle.set_busy(0.0);
+            }
         }
     }
 }

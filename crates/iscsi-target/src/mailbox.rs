@@ -49,8 +49,8 @@ pub(crate) struct Mailbox {
 enum Wake {
     /// From its poll of the socket and this descriptor.
     Descriptor(EventFd),
-    /// It serves several connections, of which this one has the number.
-    Loop(Arc<Doorbell<Newcomer>>, u64),
+    /// It serves several connections, of which this one has the number. Locked only to ring, and when the connection moves.
+    Loop(Mutex<Arc<Doorbell<Newcomer>>>, u64),
 }
 
 impl Wake {
@@ -60,7 +60,7 @@ impl Wake {
             Self::Descriptor(wake) => {
                 let _ = wake.write(1);
             }
-            Self::Loop(bell, id) => bell.mail(*id),
+            Self::Loop(bell, id) => lock(bell).mail(*id),
         }
     }
 
@@ -81,7 +81,7 @@ impl Mailbox {
 
     /// The mailbox of a connection that an event loop serves.
     pub(crate) fn of_loop(bell: Arc<Doorbell<Newcomer>>, id: u64) -> Self {
-        Self::with(Wake::Loop(bell, id))
+        Self::with(Wake::Loop(Mutex::new(bell), id))
     }
 
     fn with(wake: Wake) -> Self {
@@ -99,6 +99,14 @@ impl Mailbox {
         match &self.wake {
             Wake::Descriptor(wake) => Some(wake.as_fd()),
             Wake::Loop(..) => None,
+        }
+    }
+
+    /// Another event loop serves the connection from its next turn on. Mail that rang at the old one before is found in that turn:
+    /// who posts puts the mail in first, and asks then where to ring.
+    pub(crate) fn move_to(&self, bell: &Arc<Doorbell<Newcomer>>) {
+        if let Wake::Loop(own, _) = &self.wake {
+            *lock(own) = Arc::clone(bell);
         }
     }
 

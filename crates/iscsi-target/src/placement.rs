@@ -1,4 +1,4 @@
-//! Which event loop serves a new connection.
+//! Which event loop serves a connection: a new one, and those of a loop that has no time left.
 
 /// An event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,34 @@ pub(crate) fn choose(places: &[Place], incoming: Option<usize>, turn: usize) -> 
     let here = |&index: &usize| incoming.is_some() && places[index].cpu == incoming;
     let near = in_turn().filter(here).min_by_key(|&index| places[index].load);
     Some(near.filter(|&index| places[index].load < most).unwrap_or(least))
+}
+
+/// The part of its time from which on a loop has none left.
+const FULL: f32 = 0.9;
+/// Two loops whose parts differ by less are left as they are.
+const UNEVEN: f32 = 0.3;
+
+/// The loop that should take connections over from one that works for `own` of its time, and how much of its time: half of what
+/// it has less to do, so that the two have as much then. `others` are the parts of the other loops; of several, the first.
+pub(crate) fn relief(own: f32, others: impl Iterator<Item = f32>) -> Option<(usize, f32)> {
+    let least = others.enumerate().min_by(|(_, a), (_, b)| a.total_cmp(b));
+    let (index, part) = least.filter(|&(_, part)| own >= FULL && own - part >= UNEVEN)?;
+    Some((index, (own - part) / 2.0))
+}
+
+/// The connections that a loop hands over: the largest ones that together take at most `excess` of its time. What takes more stays:
+/// it would only change places.
+pub(crate) fn surplus(mut shares: Vec<(u64, f32)>, excess: f32) -> Vec<(u64, f32)> {
+    let mut left = excess;
+    shares.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    shares.retain(|&(_, share)| {
+        let fits = share > 0.0 && share <= left;
+        if fits {
+            left -= share;
+        }
+        fits
+    });
+    shares
 }
 
 #[cfg(test)]
@@ -59,6 +87,44 @@ mod tests {
             assert!(*most <= least + least / 4 + 1, "{loads:?}");
         }
         assert!(loops[2].load > loops[0].load && loops[0].load.abs_diff(loops[1].load) <= 1, "{loops:?}");
+    }
+
+    #[test]
+    fn only_a_loop_without_time_is_relieved_and_only_by_one_with_time() {
+        let to = |own, others: &[f32]| relief(own, others.iter().copied());
+        assert_eq!(to(0.8, &[0.0]), None, "it has time");
+        assert_eq!(to(1.0, &[0.9, 0.75]), None, "the others have little");
+        assert_eq!(to(1.0, &[]), None);
+        assert_eq!(to(1.0, &[0.9, 0.5, 0.5]), Some((1, 0.25)));
+        assert_eq!(to(1.0, &[0.0]), Some((0, 0.5)));
+    }
+
+    #[test]
+    fn what_is_handed_over_is_half_of_the_difference_at_most() {
+        let ids = |shares: &[f32], excess| {
+            let all = (1..).zip(shares.iter().copied()).collect();
+            surplus(all, excess).into_iter().map(|(id, _)| id).collect::<Vec<u64>>()
+        };
+        assert_eq!(ids(&[0.25; 4], 0.5), [1, 2]);
+        assert_eq!(ids(&[0.5, 0.5], 0.5), [1]);
+        assert_eq!(ids(&[1.0], 0.5), [0; 0], "one alone would only change places");
+        assert_eq!(ids(&[0.9, 0.06, 0.04], 0.5), [2, 3], "the others leave the one that takes all");
+        assert_eq!(ids(&[0.125, 0.25, 0.1875, 0.375], 0.5), [4, 1]);
+        assert_eq!(ids(&[0.0, 0.0, 1.0], 0.5), [0; 0], "idle ones do not matter");
+        // It ends: what has moved does not come back.
+        let mut loops = [vec![0.09_f32; 11], vec![]];
+        for moves in 0.. {
+            let busy = loops.each_ref().map(|own| own.iter().sum::<f32>());
+            let from = usize::from(busy[1] > busy[0]);
+            let Some((_, excess)) = relief(busy[from], [busy[1 - from]].into_iter()) else { break };
+            assert!(moves < 2, "{busy:?}");
+            let shares: Vec<(u64, f32)> = (0..).zip(loops[from].iter().copied()).collect();
+            for (_, share) in surplus(shares, excess) {
+                loops[from].pop();
+                loops[1 - from].push(share);
+            }
+        }
+        assert_eq!(loops.map(|own| own.len()), [6, 5]);
     }
 
     #[test]

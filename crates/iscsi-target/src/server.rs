@@ -104,7 +104,7 @@ impl BoundTarget {
         let loops = Loops::start(&shared).map_err(io("cannot start the threads that serve connections"))?;
         let thread = {
             let (shared, wake) = (Arc::clone(&shared), Arc::clone(&wake));
-            let handles = loops.handles.clone();
+            let handles = Arc::clone(&loops.handles);
             std::thread::Builder::new()
                 .name("portal".to_owned())
                 .spawn(move || accept(&listeners, &shared, &handles, &wake))
@@ -365,7 +365,7 @@ fn begin(accepted: Accepted, shared: &Arc<Shared>, loops: &[Arc<Handle>], socket
         match chosen {
             Some(handle) => {
                 handle.load.fetch_add(1, Ordering::Relaxed);
-                handle.bell.welcome(Newcomer { accepted, mailbox, socket });
+                handle.bell.welcome(Newcomer::Accepted { accepted, mailbox, socket });
                 Ok(())
             }
             None => serve_alone(accepted, shared, mailbox, socket).inspect_err(|_| shared.sessions.leave(id)),
@@ -399,7 +399,7 @@ fn serve_alone(
 
 /// The event loops of a target.
 struct Loops {
-    handles: Vec<Arc<Handle>>,
+    handles: Arc<[Arc<Handle>]>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -407,12 +407,12 @@ impl Loops {
     fn start(shared: &Arc<Shared>) -> std::io::Result<Self> {
         let cpus = &shared.config.cpus;
         let count = shared.config.threads.loops(cpus.len());
-        let mut loops = Self { handles: Vec::new(), threads: Vec::new() };
+        let cpu = |number: usize| (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
+        let handles: Arc<[Arc<Handle>]> =
+            (0..count).map(|number| Handle::new(cpu(number)).map(Arc::new)).collect::<Result<_, _>>()?;
+        let mut loops = Self { handles: Arc::clone(&handles), threads: Vec::new() };
         for number in 0..count {
-            let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
-            let handle = Arc::new(Handle::new(cpu)?);
-            let event_loop = EventLoop::new(Arc::clone(shared), Arc::clone(&handle))?;
-            loops.handles.push(handle);
+            let event_loop = EventLoop::new(Arc::clone(shared), &handles, number)?;
             let thread = std::thread::Builder::new().name(format!("loop {number}"));
             loops.threads.push(thread.spawn(move || event_loop.run())?);
         }

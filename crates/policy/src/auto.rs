@@ -124,6 +124,20 @@ impl Default for Auto {
 }
 
 impl Auto {
+    /// Goes on after a time in which nothing was to be found out: what was being measured is void.
+    pub fn resume(&mut self) {
+        self.trial = None;
+        self.turn = Turn::default();
+    }
+
+    /// So many requests were served, with so many sends.
+    #[inline]
+    pub fn count(&mut self, requests: u32, sends: u32) {
+        self.turn.requests += requests;
+        self.turn.sends += sends;
+        self.unasked += requests;
+    }
+
     /// How to send now.
     #[must_use]
     pub fn mode(&self) -> SendMode {
@@ -132,19 +146,6 @@ impl Auto {
             _ if self.is_flowing => SendMode::NODELAY,
             _ => ARMS[self.best],
         }
-    }
-
-    /// A request was served.
-    #[inline]
-    pub fn served(&mut self) {
-        self.turn.requests += 1;
-        self.unasked += 1;
-    }
-
-    /// Records that everything unsent was sent.
-    #[inline]
-    pub fn sent(&mut self) {
-        self.turn.sends += 1;
     }
 
     /// The thread went idle.
@@ -273,11 +274,11 @@ mod tests {
             let arm = ARMS.iter().position(|&arm| arm == auto.mode()).unwrap();
             let ns = 1e6 / thousands_per_s[arm] * (1.0 + noise * (random.f64() - 0.5));
             for _ in 0..8 {
-                auto.served();
+                auto.count(1, 0);
                 now_ns += ns;
                 served += u64::from(now_ns > 2e8);
             }
-            auto.sent();
+            auto.count(0, 1);
             auto.idle();
             if auto.wants_time() {
                 auto.clock(now_ns as u64, 8);
@@ -311,10 +312,10 @@ mod tests {
             while now_ns < until_ns {
                 let arm = ARMS.iter().position(|&arm| arm == auto.mode()).unwrap();
                 for _ in 0..depth {
-                    auto.served();
+                    auto.count(1, 0);
                     now_ns += 1e6 / thousands_per_s[arm];
                 }
-                auto.sent();
+                auto.count(0, 1);
                 auto.idle();
                 if auto.wants_time() {
                     auto.clock(now_ns as u64, 8);
@@ -331,8 +332,8 @@ mod tests {
     fn queue_depth_one_is_left_at_nodelay() {
         let mut auto = Auto::default();
         for n in 0..100_000_u64 {
-            auto.served();
-            auto.sent();
+            auto.count(1, 0);
+            auto.count(0, 1);
             auto.idle();
             auto.clock(n * 50_000, 1);
             assert_eq!(auto.mode(), SendMode::NODELAY);

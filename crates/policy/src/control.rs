@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::adaptive::AdaptiveState;
-use crate::auto::Auto;
 use crate::send_mode::{Hold, SendMode};
 use crate::send_policy::SendPolicy;
+use crate::thread_control::{Counted, ThreadControl};
 
 /// Unsent bytes at which every policy sends.
 pub const FULL_BYTES: usize = 256 << 10;
@@ -24,16 +24,16 @@ pub const FULL_BYTES: usize = 256 << 10;
 ///    algorithm holds back.
 ///
 /// After `served` and `idle`, compare [`mode`](Self::mode)`.nagle` with the socket's option and set the option if they
-/// differ. [`clock`](Self::clock) must be called with the time, while nothing is unsent, whenever
-/// [`wants_time`](Self::wants_time) is true.
+/// differ. Its thread calls [`begin_turn`](Self::begin_turn) and [`end_turn`](Self::end_turn) around the work of a turn; without,
+/// `auto` sends each response at once.
 ///
 /// ```
 /// use policy::{SendControl, SendPolicy};
 ///
 /// let mut control = SendControl::new(SendPolicy::Batch);
-/// control.requested(2);
-/// control.requested(2);
-/// assert!(!control.served(512) && !control.served(1024), "held until the receive buffer is empty");
+/// control.requested(3);
+/// control.requested(3);
+/// assert!(!control.served(512) && !control.served(1024), "held until the receive buffer is empty, or the third is answered");
 /// assert!(!control.chunk_ended());
 /// control.sent();
 /// assert!(!control.idle(), "Nagle's algorithm is off");
@@ -47,14 +47,13 @@ pub struct SendControl {
     held: u32,
     depth: Depth,
     shares: Shares,
-    is_crowded: bool,
 }
 
 #[derive(Clone, Debug)]
 enum State {
     Fixed,
     Adaptive(AdaptiveState),
-    Auto(Box<Auto>),
+    Auto(Counted),
 }
 
 /// Responses by the mode they were sent in.
@@ -117,32 +116,26 @@ impl SendControl {
                 let state = AdaptiveState::new(settings);
                 (State::Adaptive(state), if state.is_nagle() { SendMode::NAGLE } else { SendMode::NODELAY })
             }
-            SendPolicy::Auto => {
-                let auto = Auto::default();
-                let mode = auto.mode();
-                (State::Auto(Box::new(auto)), mode)
-            }
+            SendPolicy::Auto => (State::Auto(Counted::default()), SendMode::NODELAY),
         };
-        Self {
-            policy,
-            state,
-            mode,
-            held: 0,
-            depth: Depth::default(),
-            shares: Shares::default(),
-            is_crowded: false,
+        Self { policy, state, mode, held: 0, depth: Depth::default(), shares: Shares::default() }
+    }
+
+    /// A turn begins: with `auto` the thread says how to send.
+    #[inline]
+    pub fn begin_turn(&mut self, thread: &ThreadControl) {
+        if let State::Auto(_) = self.state {
+            self.mode = thread.mode();
         }
     }
 
-    /// Whether other connections wait for the same thread. What one gains by an early send, the others pay for: `auto` sends
-    /// together then whatever is complete, and learns nothing.
+    /// A turn has ended: with `auto` the thread learns what was done.
     #[inline]
-    pub fn crowd(&mut self, is_crowded: bool) {
-        if let State::Auto(auto) = &self.state
-            && is_crowded != self.is_crowded
+    pub fn end_turn(&mut self, thread: &mut ThreadControl) {
+        if let State::Auto(counted) = &mut self.state
+            && counted.requests + counted.sends > 0
         {
-            self.is_crowded = is_crowded;
-            self.mode = if is_crowded { SendMode::BATCH } else { auto.mode() };
+            thread.count(counted, self.depth.most());
         }
     }
 
@@ -186,13 +179,13 @@ impl SendControl {
                 state.served();
                 self.mode.nagle = state.is_nagle();
             }
-            State::Auto(_) if self.is_crowded => {}
-            State::Auto(auto) => auto.served(),
+            State::Auto(counted) => counted.requests += 1,
         }
         match self.mode.hold {
             Hold::None => true,
             Hold::Part(of) => self.held >= self.depth.most().div_ceil(of) || waiting_bytes >= FULL_BYTES,
-            Hold::Drain => waiting_bytes >= FULL_BYTES,
+            // When all that the peer has in flight is answered, nothing more can come before it is sent.
+            Hold::Drain => waiting_bytes >= FULL_BYTES || self.held == self.depth.most(),
         }
     }
 
@@ -200,10 +193,9 @@ impl SendControl {
     #[inline]
     pub fn sent(&mut self) {
         if self.held > 0
-            && !self.is_crowded
-            && let State::Auto(auto) = &mut self.state
+            && let State::Auto(counted) = &mut self.state
         {
-            auto.sent();
+            counted.sends += 1;
         }
         self.held = 0;
     }
@@ -220,32 +212,12 @@ impl SendControl {
     #[inline]
     pub fn idle(&mut self) -> bool {
         match &mut self.state {
-            State::Fixed => self.mode.nagle,
+            State::Fixed | State::Auto(_) => self.mode.nagle,
             State::Adaptive(state) => {
                 let flushes = state.idle();
                 self.mode.nagle = state.is_nagle();
                 flushes
             }
-            State::Auto(_) if self.is_crowded => false,
-            State::Auto(auto) => {
-                auto.idle();
-                self.mode.nagle
-            }
-        }
-    }
-
-    /// Whether [`SendControl::clock`] has to be called, while nothing is unsent.
-    #[must_use]
-    #[inline]
-    pub fn wants_time(&self) -> bool {
-        matches!(&self.state, State::Auto(auto) if !self.is_crowded && auto.wants_time())
-    }
-
-    /// It is `now_ns` on any clock that only goes forward; the mode may change.
-    pub fn clock(&mut self, now_ns: u64) {
-        if let State::Auto(auto) = &mut self.state {
-            auto.clock(now_ns, self.depth.most());
-            self.mode = auto.mode();
         }
     }
 }
@@ -293,21 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn auto_sends_together_what_is_complete_while_others_wait() {
-        let mut control = SendControl::new(SendPolicy::Auto);
-        let alone = control.mode();
-        control.crowd(true);
-        assert!(control.mode() == SendMode::BATCH && !control.wants_time() && !control.chunk_ended());
-        for _ in 0..10_000 {
-            assert!(!control.served(560));
-            control.sent();
-            assert!(!control.idle());
-        }
-        control.crowd(false);
-        assert_eq!(control.mode(), alone, "nothing was learned");
-        let mut fixed = SendControl::new(SendPolicy::Nodelay);
-        fixed.crowd(true);
-        assert!(fixed.served(1), "what was chosen stays");
+    fn a_batch_leaves_when_all_in_flight_is_answered() {
+        let mut control = SendControl::new(SendPolicy::Batch);
+        (1..=3).for_each(|in_flight| control.requested(in_flight));
+        assert!(!control.served(560) && !control.served(1120), "a third is in flight");
+        assert!(control.served(1680), "nothing more can come before these are sent");
+        control.sent();
+        control.requested(1);
+        assert!(!control.served(560), "two more may come");
     }
 
     #[test]

@@ -29,10 +29,10 @@ impl Server {
         while self.now_ns < until_ns {
             let (mode, began_ns) = (self.auto.mode(), self.now_ns);
             for _ in 0..self.cycle {
-                self.auto.served();
+                self.auto.count(1, 0);
                 self.now_ns += ns(mode);
             }
-            (0..sends(mode)).for_each(|_| self.auto.sent());
+            (0..sends(mode)).for_each(|_| self.auto.count(0, 1));
             self.auto.idle();
             if self.auto.wants_time() {
                 self.auto.clock(self.now_ns, self.under_way);
@@ -81,10 +81,10 @@ fn the_time_is_asked_for_once_in_sixteen_requests() {
     // Reading a clock for each request would cost what the search is to win.
     let mut auto = Auto::default();
     for n in 1..=15 {
-        auto.served();
+        auto.count(1, 0);
         assert!(!auto.wants_time(), "{n}");
     }
-    auto.served();
+    auto.count(1, 0);
     assert!(auto.wants_time());
     auto.clock(1, 32);
     assert!(!auto.wants_time(), "it has just been told");

@@ -1,7 +1,7 @@
 //! What a connection is told by its policy, and what is counted of it.
 
 use policy::control::{FULL_BYTES, Shares};
-use policy::{Adaptive, BusyCount, SendControl, SendMode, SendPolicy};
+use policy::{Adaptive, BusyCount, SendControl, SendMode, SendPolicy, ThreadControl};
 
 const MS: u64 = 1_000_000;
 
@@ -57,7 +57,7 @@ fn adaptive_turns_nagle_on_and_flushes_when_idle() {
 
 /// A connection with `auto` that holds a quarter of what the peer has under way.
 fn holding(under_way: u32) -> SendControl {
-    let mut control = SendControl::new(SendPolicy::Auto);
+    let (mut thread, mut control) = (ThreadControl::default(), SendControl::new(SendPolicy::Auto));
     let mut now_ns = 0;
     while control.mode() == SendMode::NODELAY {
         for _ in 0..16 {
@@ -67,8 +67,10 @@ fn holding(under_way: u32) -> SendControl {
         }
         control.sent();
         control.idle();
-        assert!(control.wants_time(), "sixteen requests");
-        control.clock(now_ns);
+        control.end_turn(&mut thread);
+        thread.idle();
+        thread.begin_round(1, now_ns);
+        control.begin_turn(&thread);
         assert!(now_ns < 10 * MS, "it holds nothing");
     }
     assert_eq!(control.mode(), SendMode::part(4));
@@ -113,26 +115,29 @@ fn the_depth_is_the_most_of_the_last_few_hundred_requests() {
 #[test]
 fn other_policies_have_no_use_for_the_time() {
     for policy in [SendPolicy::Nodelay, SendPolicy::Nagle, SendPolicy::Batch] {
-        let mut control = SendControl::new(policy);
+        let (mut thread, mut control) = (ThreadControl::default(), SendControl::new(policy));
         let before = control.mode();
         for n in 1..1000 {
+            thread.begin_round(3, n * MS);
+            control.begin_turn(&thread);
             control.requested(32);
             let _ = control.served(0);
             control.sent();
-            assert!(!control.wants_time());
             assert_eq!(control.idle(), policy == SendPolicy::Nagle, "only Nagle holds something back");
-            control.clock(n * MS);
+            control.end_turn(&mut thread);
+            assert_eq!(control.mode(), before);
         }
-        assert_eq!(control.mode(), before);
     }
 }
 
 /// A connection with `auto` and sixteen requests to a cycle, all of them with a send each but in batches, which leave in
 /// `sends` sends. Which mode it settles in.
 fn settled(sends: u32, sent_when_nothing_waits: bool) -> SendMode {
-    let mut control = SendControl::new(SendPolicy::Auto);
+    let (mut thread, mut control) = (ThreadControl::default(), SendControl::new(SendPolicy::Auto));
     let mut now_ns = 0;
     while now_ns < 400 * MS {
+        thread.begin_round(1, now_ns);
+        control.begin_turn(&thread);
         let in_batches = control.mode() == SendMode::BATCH;
         for n in 1..=16 {
             control.requested(16);
@@ -146,9 +151,8 @@ fn settled(sends: u32, sent_when_nothing_waits: bool) -> SendMode {
             (0..100).for_each(|_| control.sent());
         }
         control.idle();
-        if control.wants_time() {
-            control.clock(now_ns);
-        }
+        control.end_turn(&mut thread);
+        thread.idle();
     }
     control.mode()
 }

@@ -101,7 +101,10 @@ impl<'a, W: Write> Packets<'a, W> {
             })?;
         }
         if !matches!(setup.verb(), Verb::Scsi(_)) {
-            for (sender, size) in [(Side::Client, setup.request), (Side::Server, setup.response)] {
+            let second = setup.response_of(1);
+            for (sender, size) in
+                [(Side::Client, setup.request), (Side::Server, setup.response), (Side::Server, second)]
+            {
                 let needed = http_header(setup.verb(), sender, 0, size.data).len();
                 if (size.header as usize) < needed {
                     let key = if sender == Side::Client { "request" } else { "response" };
@@ -225,7 +228,11 @@ impl<'a, W: Write> Packets<'a, W> {
 
     /// The header of a message.
     fn message_header(&self, message: &Message) -> Vec<u8> {
-        let size = if message.sender == Side::Client { self.setup.request } else { self.setup.response };
+        let size = if message.sender == Side::Client {
+            self.setup.request
+        } else {
+            self.setup.response_of(message.session)
+        };
         match self.verb {
             Verb::Scsi(code) => self.pdu(code, message, size.data).0.to_vec(),
             verb => http_header(verb, message.sender, size.header.into(), size.data),
@@ -233,8 +240,8 @@ impl<'a, W: Write> Packets<'a, W> {
     }
 
     fn pdu(&self, code: u8, message: &Message, data: u64) -> Bhs {
-        let blocks = (self.setup.request.data.max(self.setup.response.data) / 512) as u16;
-        let number = (message.end / self.message_bytes(message.sender)) as u32;
+        let blocks = (self.setup.data_of(message.session) / 512) as u16;
+        let number = (message.end / self.message_bytes(message.session, message.sender)) as u32;
         let mut bhs = match message.sender {
             Side::Client => {
                 let mut cdb = [0; 16];
@@ -285,13 +292,14 @@ impl<'a, W: Write> Packets<'a, W> {
         bhs
     }
 
-    fn message_bytes(&self, sender: Side) -> u64 {
-        if sender == Side::Client { self.setup.request.bytes() } else { self.setup.response.bytes() }
+    fn message_bytes(&self, session: u32, sender: Side) -> u64 {
+        let size = if sender == Side::Client { self.setup.request } else { self.setup.response_of(session) };
+        size.bytes()
     }
 
     /// Appends the payload of a segment.
     fn append(&self, bytes: &mut Vec<u8>, frame: &Frame) {
-        let length = self.message_bytes(frame.sender);
+        let length = self.message_bytes(frame.session, frame.sender);
         let stream = &self.streams[frame.session as usize][frame.sender as usize];
         let (mut at, until) = (frame.segment.seq, frame.segment.end());
         let mut place = stream.partition_point(|message| message.end <= at);

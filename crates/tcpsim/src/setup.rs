@@ -10,7 +10,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 pub use self::host::Host;
-use self::values::{rate, size, time};
+use self::values::{rate, size, some_size, time};
 use crate::Ns;
 use crate::tcp::Options;
 
@@ -134,6 +134,9 @@ pub struct Setup {
     pub request: Message,
     /// Responses.
     pub response: Message,
+    /// Data of the responses of every second session, if it is not that of `response`.
+    #[serde(deserialize_with = "some_size")]
+    pub second_response: Option<u64>,
     /// The server's send policy.
     pub policy: SendPolicy,
     /// With Nagle's algorithm on, held data is flushed when the server's thread becomes idle.
@@ -172,6 +175,7 @@ impl Default for Setup {
             sessions: 1,
             request: Message::default(),
             response: Message { data: 512, ..Message::default() },
+            second_response: None,
             policy: SendPolicy::Nodelay,
             flush: true,
             client: Host::default(),
@@ -233,6 +237,19 @@ impl Setup {
         Ok(setup)
     }
 
+    /// The responses of a session.
+    #[must_use]
+    pub fn response_of(&self, session: u32) -> Message {
+        let data = self.second_response.filter(|_| session % 2 == 1).unwrap_or(self.response.data);
+        Message { data, ..self.response }
+    }
+
+    /// Data of an operation of a session: that of its request or of its response.
+    #[must_use]
+    pub fn data_of(&self, session: u32) -> u64 {
+        self.request.data.max(self.response_of(session).data)
+    }
+
     /// Checks the range of every value.
     ///
     /// # Errors
@@ -254,13 +271,20 @@ impl Setup {
             (1..=SESSIONS_MAX).contains(&self.sessions),
             format!("{} is not between 1 and {SESSIONS_MAX}", self.sessions),
         )?;
-        for (key, message) in [("request", self.request), ("response", self.response)] {
+        let second = self.response_of(1);
+        let messages = [("request", self.request), ("response", self.response), ("second-response", second)];
+        for (key, message) in messages {
             within(
                 key,
                 message.header > 0 && message.bytes() <= MESSAGE_MAX,
                 format!("a message has a header and at most {MESSAGE_MAX} bytes"),
             )?;
         }
+        within(
+            "second-response",
+            self.second_response.is_none_or(|data| (data > 0) == (self.response.data > 0)),
+            "responses of all sessions have data, or none has".into(),
+        )?;
         within(
             "wire.mtu",
             (576..=65_535).contains(&self.wire.mtu),
@@ -311,7 +335,7 @@ impl Setup {
     /// The kind of operation, by the direction of its data.
     #[must_use]
     pub fn kind(&self) -> OpKind {
-        match (self.request.data, self.response.data) {
+        match (self.request.data, self.response.data.max(self.response_of(1).data)) {
             (0, 0) => OpKind::Other,
             (0, _) => OpKind::Read,
             _ => OpKind::Write,
@@ -322,7 +346,7 @@ impl Setup {
     /// of data, HTTP requests otherwise.
     #[must_use]
     pub fn verb(&self) -> Verb {
-        let is_iscsi = [self.request, self.response].iter().all(|message| {
+        let is_iscsi = [self.request, self.response, self.response_of(1)].iter().all(|message| {
             message.header == record::wire::ISCSI_HEADER_BYTES && message.data.is_multiple_of(4)
         });
         match (is_iscsi, self.kind()) {

@@ -7,7 +7,7 @@ mod tally;
 mod thread;
 mod wire;
 
-use policy::SendControl;
+use policy::{SendControl, ThreadControl};
 use record::{Op, Side};
 
 use self::cpu::Cpu;
@@ -126,6 +126,8 @@ struct World<'a, O> {
     now: Ns,
     events: Events,
     cpus: [Vec<Cpu>; 2],
+    /// The controls of the server's threads: one for each CPU with event loops, else one for each session.
+    controls: Vec<ThreadControl>,
     transmit_free: [Ns; 2],
     directions: [Direction; 2],
     packets: Packets,
@@ -184,10 +186,7 @@ impl<'a, O: Observer> World<'a, O> {
 
     fn new(setup: &'a Setup, observer: &'a mut O) -> Self {
         let mss = setup.mss_bytes();
-        let cpus = |host: &Host| {
-            let count = (host.thread_cpu + host.thread_cpus).max(host.softirq_cpu + 1);
-            (0..count).map(|_| Cpu::default()).collect()
-        };
+        let cpus = |host: &Host| (0..host.cpus()).map(|_| Cpu::default()).collect();
         let end = |host: &Host, peer: &Host, number: u32, nodelay: bool| {
             let mut tcp = Endpoint::new(host.profile_towards(peer), setup.options(host));
             tcp.set_peer_buffer(peer.receive_buffer);
@@ -223,6 +222,7 @@ impl<'a, O: Observer> World<'a, O> {
             now: 0,
             events: Events::default(),
             cpus: [cpus(&setup.client), cpus(&setup.server)],
+            controls: vec![ThreadControl::default(); (setup.sessions as usize).max(setup.server.cpus())],
             transmit_free: [0; 2],
             directions: [Direction::new(setup.wire, mss); 2],
             packets: Packets::default(),
@@ -382,8 +382,7 @@ impl<'a, O: Observer> World<'a, O> {
         self.out = out;
         self.transmit(side, session);
         if wakes {
-            let start = self.vary(self.host(side).start);
-            self.events.plan(now + start, Event::Wake { side, session });
+            self.wake(side, session);
         }
     }
 
@@ -399,9 +398,9 @@ impl<'a, O: Observer> World<'a, O> {
             verb: setup.verb(),
             kind: setup.kind(),
             queue_depth: setup.queue_depth,
-            data_bytes: setup.request.data.max(setup.response.data) as u32,
+            data_bytes: setup.data_of(session) as u32,
             request_bytes: setup.request.bytes() as u32,
-            response_bytes: setup.response.bytes() as u32,
+            response_bytes: setup.response_of(session).bytes() as u32,
             start: flow::stamp(now),
             ..Op::default()
         }

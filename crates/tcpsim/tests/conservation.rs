@@ -92,6 +92,7 @@ prop_compose! {
         (wire_start, transmits_apart) in (0_u64..20_000, any::<bool>()),
         (softirq_cpu, thread_cpus) in (0_usize..2, 1_usize..3),
         pattern in pattern(),
+        (event_loop, wait) in (any::<bool>(), 0_u64..3_000),
         profile in 0_usize..4,
         buffers in (12_u32..20, 12_u32..20),
         (offload_segments, initial_window) in (1_u32..20, 1_u32..20),
@@ -104,7 +105,7 @@ prop_compose! {
             tcp: Profile::ALL[profile],
             send_buffer: 1 << buffers.0,
             receive_buffer: 1 << buffers.1,
-            offload_segments, initial_window, receive_bytes,
+            offload_segments, initial_window, receive_bytes, event_loop, wait,
             ..Host::default()
         }
     }
@@ -112,9 +113,10 @@ prop_compose! {
 
 prop_compose! {
     fn setup()(
-        (queue_depth, sessions) in (1_u32..40, 1_u32..4),
+        (queue_depth, sessions) in (1_u32..40, 1_u32..7),
         request in (1_u32..200, prop_oneof![3 => Just(0_u64), 1 => 0_u64..20_000]),
         response in (1_u32..200, prop_oneof![Just(0_u64), 0_u64..40_000]),
+        second in prop_oneof![Just(None), (1_u64..40_000).prop_map(Some)],
         policy in 0_usize..5,
         flush in any::<bool>(),
         (client, server) in (host(), host()),
@@ -130,6 +132,7 @@ prop_compose! {
             request: Message { header: request.0, data: request.1 },
             response: Message { header: response.0, data: response.1 },
             policy: SendPolicy::ALL[policy],
+            second_response: second.filter(|_| response.1 > 0),
             flush, client, server, jitter, disturbed, seed,
             operations: 400, warm_up: 20, time_limit: 100_000_000_000_000,
             ..Setup::default()

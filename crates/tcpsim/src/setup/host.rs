@@ -70,6 +70,12 @@ pub struct Host {
     pub softirq_cpu: usize,
     /// Number of CPUs, from the first on, that the sessions' threads are spread over.
     pub thread_cpus: usize,
+    /// One thread for each of these CPUs serves all of its sessions, a turn each (as the target's event loops), instead of a
+    /// thread for each session: it is woken once for all of them.
+    pub event_loop: bool,
+    /// One wait for events of such a thread, which begins each of its rounds.
+    #[serde(deserialize_with = "time")]
+    pub wait: Ns,
     /// Most bytes of one receive call.
     #[serde(deserialize_with = "size")]
     pub receive_bytes: u64,
@@ -125,6 +131,8 @@ impl Default for Host {
             thread_cpu: 0,
             softirq_cpu: 1,
             thread_cpus: 1,
+            event_loop: false,
+            wait: 0,
             receive_bytes: 256 << 10,
             pattern: Writes::One,
             write_gap: 0,
@@ -141,6 +149,11 @@ impl Default for Host {
 }
 
 impl Host {
+    /// Number of its CPUs.
+    pub(crate) fn cpus(&self) -> usize {
+        (self.thread_cpu + self.thread_cpus).max(self.softirq_cpu + 1)
+    }
+
     /// The rules of its TCP, with the delays of acknowledgements that are set here.
     #[must_use]
     pub fn profile(&self) -> Profile {

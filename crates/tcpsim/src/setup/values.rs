@@ -38,6 +38,10 @@ pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> 
     with(from, parse_size)
 }
 
+pub(super) fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    size(from).map(Some)
+}
+
 pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     with(from, |text| if text == "none" { Ok(0) } else { parse_bit_rate(text) })
 }

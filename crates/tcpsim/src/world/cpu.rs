@@ -1,7 +1,8 @@
-//! Processors: softirqs before threads, and threads until they sleep.
+//! Processors: softirqs before threads, and threads until they sleep, or the sessions of an event loop in rounds of a turn each.
 
 use std::collections::VecDeque;
 
+use policy::Turn;
 use record::Side;
 
 use super::events::Event;
@@ -37,6 +38,28 @@ pub(super) struct Cpu {
     interrupt_at: Ns,
     interrupt_number: u32,
     last_interrupt: Option<Ns>,
+    event_loop: EventLoop,
+}
+
+/// The thread that serves all sessions of a CPU ([`crate::Host::event_loop`]). Its sessions wait in the CPU's queue.
+#[derive(Debug, Default)]
+struct EventLoop {
+    state: LoopState,
+    /// Sessions of this round that have not had their turn.
+    round_left: usize,
+    /// A session of the last round has more to do.
+    goes_on: bool,
+    /// When the present turn ends.
+    turn_ends: Ns,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LoopState {
+    #[default]
+    Asleep,
+    /// A session has woken it, and it will run soon.
+    Waking,
+    Awake,
 }
 
 /// A preempted thread and the work that it had left.
@@ -155,10 +178,34 @@ impl<O: Observer> World<'_, O> {
         self.cpu(side, index).free_at = now + work;
     }
 
+    /// Data or room has come for a session that slept: its thread wakes, or the event loop that serves it.
+    pub(super) fn wake(&mut self, side: Side, session: u32) {
+        let (host, now) = (self.host(side), self.now);
+        if host.event_loop {
+            let index = self.end(side, session).thread.cpu;
+            let cpu = self.cpu(side, index);
+            if cpu.event_loop.state != LoopState::Asleep {
+                return cpu.ready.push_back(session);
+            }
+            cpu.event_loop.state = LoopState::Waking;
+        }
+        let start = self.vary(host.start);
+        self.events.plan(now + start, Event::Wake { side, session });
+    }
+
+    /// The same beside what was charged before.
+    fn charge_more(&mut self, side: Side, index: u16) {
+        let work = std::mem::take(&mut self.transmit_work);
+        let now = self.now;
+        let cpu = self.cpu(side, index);
+        cpu.free_at = cpu.free_at.max(now) + work;
+    }
+
     /// A thread is ready.
     pub(super) fn ready(&mut self, side: Side, session: u32) {
         let index = self.end(side, session).thread.cpu;
         let cpu = self.cpu(side, index);
+        cpu.event_loop.state = LoopState::Awake;
         cpu.ready.push_back(session);
         if cpu.work == Work::Nothing {
             self.next_thread(side, index);
@@ -173,8 +220,13 @@ impl<O: Observer> World<'_, O> {
             let begins = now.max(cpu.free_at);
             return self.work_until(side, index, Work::Thread(session), begins + left);
         }
+        if self.host(side).event_loop && !self.has_turn(side, index) {
+            return;
+        }
+        let cpu = self.cpu(side, index);
         if let Some(session) = cpu.ready.pop_front() {
             let begins = now.max(cpu.free_at);
+            self.begin_turn(side, index, session, begins);
             let thread = &mut self.end(side, session).thread;
             thread.ran_at = begins;
             thread.end_block(begins);
@@ -182,10 +234,79 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
+    /// Whether an event loop gives a turn to the next session. It begins a round when all sessions of the last one had theirs, and
+    /// sleeps when none is ready.
+    fn has_turn(&mut self, side: Side, index: u16) -> bool {
+        let (now, wait) = (self.now, self.host(side).wait);
+        let cpu = self.cpu(side, index);
+        if cpu.event_loop.state != LoopState::Awake {
+            return false;
+        }
+        if cpu.event_loop.round_left == 0 {
+            let ready = cpu.ready.len();
+            let is_idle = !std::mem::take(&mut cpu.event_loop.goes_on);
+            if ready == 0 {
+                cpu.event_loop.state = LoopState::Asleep;
+            } else {
+                cpu.event_loop.round_left = ready;
+                cpu.free_at = cpu.free_at.max(now) + wait;
+                self.tally.thread(side, wait);
+            }
+            if side == Side::Server {
+                let control = &mut self.controls[usize::from(index)];
+                if is_idle {
+                    control.idle();
+                }
+                control.begin_round(ready, now);
+            }
+            if ready == 0 {
+                return false;
+            }
+        }
+        self.cpu(side, index).event_loop.round_left -= 1;
+        true
+    }
+
+    /// A session of an event loop has a turn.
+    fn begin_turn(&mut self, side: Side, index: u16, session: u32, begins: Ns) {
+        if !self.host(side).event_loop {
+            return;
+        }
+        let mut turn = Turn::LONG;
+        if side == Side::Server {
+            let control = &self.controls[usize::from(index)];
+            turn = control.turn();
+            self.sessions[session as usize].control.begin_turn(control);
+            self.apply_send_mode(session);
+            self.charge_more(side, index);
+        }
+        self.cpu(side, index).event_loop.turn_ends = begins + turn.time.as_nanos() as Ns;
+    }
+
+    /// Ends a session's turn if it has lasted long enough: what is complete is sent, and the others of the round have theirs. True
+    /// when the session no longer runs.
+    fn ends_turn(&mut self, side: Side, index: u16, session: u32, begins: Ns) -> bool {
+        if !self.host(side).event_loop || begins < self.cpu(side, index).event_loop.turn_ends {
+            return false;
+        }
+        if self.is_within_call(side, session) || self.sends_before_turn_ends(side, session) {
+            return false;
+        }
+        self.end_turn(side, session);
+        let cpu = self.cpu(side, index);
+        cpu.event_loop.goes_on = true;
+        cpu.ready.push_back(session);
+        cpu.work = Work::Nothing;
+        true
+    }
+
     /// Runs a thread's next step; a thread that sleeps frees the CPU.
     fn run(&mut self, side: Side, index: u16, session: u32) {
         loop {
             let begins = self.now.max(self.cpu(side, index).free_at);
+            if self.ends_turn(side, index, session, begins) {
+                return self.next_thread(side, index);
+            }
             match self.begin_step(side, session, begins) {
                 Some(0) if begins == self.now => {
                     self.end_step(side, session);
@@ -196,6 +317,7 @@ impl<O: Observer> World<'_, O> {
                     return self.work_until(side, index, Work::Thread(session), begins + cost);
                 }
                 None => {
+                    self.end_turn(side, session);
                     self.cpu(side, index).work = Work::Nothing;
                     return self.next_thread(side, index);
                 }

@@ -38,6 +38,7 @@ pub(super) struct Tally {
     pub(super) is_over: bool,
     begun: Option<Ns>,
     measured: u64,
+    data_bytes: u64,
     latency: Latency,
     request: [u128; Part::COUNT],
     response: [u128; Part::COUNT],
@@ -53,6 +54,7 @@ impl Tally {
             is_over: false,
             begun: None,
             measured: 0,
+            data_bytes: 0,
             latency: Latency::new(),
             request: [0; Part::COUNT],
             response: [0; Part::COUNT],
@@ -72,6 +74,7 @@ impl Tally {
             return true;
         }
         self.measured += 1;
+        self.data_bytes += u64::from(op.op.data_bytes);
         self.latency.record(op.sum_ns());
         for (sums, parts) in [(&mut self.request, &op.request), (&mut self.response, &op.response)] {
             for (sum, part) in sums.iter_mut().zip(parts) {
@@ -154,7 +157,7 @@ impl Tally {
             time_limit_seconds: setup.time_limit as f64 / 1e9,
             seconds,
             iops,
-            bytes_per_second: iops * setup.request.data.max(setup.response.data) as f64,
+            bytes_per_second: iops * each(self.data_bytes as f64),
             rtt_us: self.latency.figures(),
             busy_count_share: (1..busy.ended.len())
                 .filter(|&n| busy.ended[n] > 0)

@@ -112,7 +112,7 @@ impl<O: Observer> World<'_, O> {
             Step::Receive => self.vary(host.receive),
             Step::Take => {
                 self.begin_take(side, session, now);
-                let data = self.setup.request.data.max(self.setup.response.data);
+                let data = self.setup.data_of(session);
                 self.vary(host.service + host.service_per_kib * data / 1024) + self.disturbance()
             }
             Step::Write => match thread.writes.front() {
@@ -160,6 +160,23 @@ impl<O: Observer> World<'_, O> {
         if thread.gathered > 0 { self.send(side, session, Step::Idle) } else { thread.step = Step::Idle }
     }
 
+    /// Whether a session sleeps, waits for room, or is between the parts of what it sends: its turn is not ended there.
+    pub(super) fn is_within_call(&mut self, side: Side, session: u32) -> bool {
+        let thread = &self.end(side, session).thread;
+        let is_between = matches!(thread.step, Step::Receive | Step::Take | Step::Issue);
+        thread.is_asleep || thread.waits_for_room || !thread.writes.is_empty() || !is_between
+    }
+
+    /// Begins to send what a session has gathered; false when there is nothing.
+    pub(super) fn sends_before_turn_ends(&mut self, side: Side, session: u32) -> bool {
+        let thread = &self.end(side, session).thread;
+        let (has_gathered, step) = (thread.gathered > 0, thread.step);
+        if has_gathered {
+            self.send(side, session, step);
+        }
+        has_gathered
+    }
+
     /// Takes the next received message, or ends the chunk after the last one.
     #[inline]
     fn next_message(&mut self, side: Side, session: u32) {
@@ -183,18 +200,38 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
-    /// Passes the time to a policy that measures.
-    fn update_policy_clock(&mut self, session: u32) {
-        let now = self.now;
-        let control = &mut self.sessions[session as usize].control;
-        if control.wants_time() {
-            control.clock(now);
-            self.apply_send_mode(session);
+    /// The control of a session's thread.
+    fn thread_control(&self, session: u32) -> usize {
+        let server = Side::Server as usize;
+        if self.setup.server.event_loop {
+            self.sessions[session as usize].ends[server].thread.cpu.into()
+        } else {
+            session as usize
         }
     }
 
+    /// The thread learns what a turn of the server's has done.
+    pub(super) fn end_turn(&mut self, side: Side, session: u32) {
+        if side == Side::Server {
+            let thread = self.thread_control(session);
+            self.sessions[session as usize].control.end_turn(&mut self.controls[thread]);
+        }
+    }
+
+    /// A thread with one session begins another turn with each chunk: it would have none else as long as requests come.
+    fn update_policy_clock(&mut self, session: u32) {
+        if self.setup.server.event_loop {
+            return;
+        }
+        self.end_turn(Side::Server, session);
+        let (now, thread) = (self.now, &mut self.controls[session as usize]);
+        thread.begin_round(1, now);
+        self.sessions[session as usize].control.begin_turn(thread);
+        self.apply_send_mode(session);
+    }
+
     /// Sets the server's socket to the policy's present send mode.
-    fn apply_send_mode(&mut self, session: u32) {
+    pub(super) fn apply_send_mode(&mut self, session: u32) {
         let now = self.now;
         let at = &mut self.sessions[session as usize];
         let nodelay = !at.control.mode().nagle;
@@ -262,15 +299,16 @@ impl<O: Observer> World<'_, O> {
     /// Makes the response to a request.
     fn answer(&mut self, session: u32, message: Transit) {
         let (now, setup) = (self.now, self.setup);
+        let bytes = setup.response_of(session).bytes();
         let at = &mut self.sessions[session as usize];
         at.answered += 1;
-        let end = at.ends[Side::Server as usize].flow.end + setup.response.bytes();
+        let end = at.ends[Side::Server as usize].flow.end + bytes;
         let tag = message.op.tag;
         let response = Transit { end, made: now, packet: None, blocked: 0, ..message };
         let own = &mut at.ends[Side::Server as usize];
         own.flow.push(response);
         own.thread.gathered += 1;
-        own.thread.gathered_bytes += setup.response.bytes();
+        own.thread.gathered_bytes += bytes;
         own.thread.has_served = true;
         let waiting = own.thread.gathered_bytes;
         let is_due = at.control.served(waiting as usize);
@@ -331,7 +369,7 @@ impl<O: Observer> World<'_, O> {
     /// Writes all gathered messages in the side's pattern; the thread continues with `after`.
     fn send(&mut self, side: Side, session: u32, after: Step) {
         let (now, pattern) = (self.now, self.host(side).pattern);
-        let message = if side == Side::Client { self.setup.request } else { self.setup.response };
+        let message = if side == Side::Client { self.setup.request } else { self.setup.response_of(session) };
         let end = self.end(side, session);
         let (count, bytes) =
             (std::mem::take(&mut end.thread.gathered), std::mem::take(&mut end.thread.gathered_bytes));
@@ -437,6 +475,10 @@ impl<O: Observer> World<'_, O> {
             let own = &mut at.ends[Side::Server as usize];
             at.busy.idle();
             let served = std::mem::take(&mut own.thread.has_served);
+            if !self.setup.server.event_loop {
+                at.control.end_turn(&mut self.controls[session as usize]);
+                self.controls[session as usize].idle();
+            }
             if served && at.control.idle() && self.setup.flush && !own.tcp.is_nodelay() {
                 own.tcp.flush(now, &mut self.out);
                 self.transmit(Side::Server, session);
