@@ -64,12 +64,21 @@ pub(crate) struct Common {
     closed: Option<Arc<[u64]>>,
     /// Zero of the clock that the control is told.
     since: Instant,
+    /// When the round began.
+    round: Instant,
 }
 
 impl Common {
     pub(crate) fn new() -> Self {
         let (incoming, outgoing) = (Spares::new(SPARES), Spares::new(SPARES));
-        Self { incoming, outgoing, control: ThreadControl::default(), closed: None, since: Instant::now() }
+        Self {
+            incoming,
+            outgoing,
+            control: ThreadControl::default(),
+            closed: None,
+            since: Instant::now(),
+            round: Instant::now(),
+        }
     }
 
     /// A round begins, in which each connection has one turn at most, and so many have one.
@@ -77,6 +86,7 @@ impl Common {
     pub(crate) fn begin_round(&mut self, ready: usize, now: Instant) {
         self.control.begin_round(ready, (now - self.since).as_nanos() as u64);
         self.closed = None;
+        self.round = now;
     }
 
     /// No connection is ready.
@@ -226,6 +236,7 @@ impl Connection {
     #[inline]
     pub(crate) fn turn(&mut self, woken: Woken, common: &mut Common) -> Turn {
         self.core.control.begin_turn(&common.control);
+        self.core.sampler.begin_turn(common.round);
         self.budget = Budget::new(if self.is_alone { ALONE } else { common.control.turn() });
         let turn = match &self.phase {
             Phase::Serving { .. } => self.serve(woken),
@@ -398,8 +409,11 @@ impl Connection {
         let mut moved = self.core.moved_bytes();
         loop {
             let needed = loop {
+                let made = self.core.outgoing.position();
                 match self.core.next_frame()? {
                     Taken::Frame => {
+                        let has_more = self.core.outgoing.position() != made;
+                        self.core.sampler.handled(has_more);
                         if self.core.is_due {
                             self.flush_due()?;
                         }
@@ -523,7 +537,9 @@ impl Connection {
     /// time.
     #[inline]
     fn receive(&mut self, needed: usize) -> Result<Received, ConnectionEnd> {
+        self.core.sampler.receives();
         let received = self.transport.receive(needed, &mut self.core.incoming, self.core.tape.as_mut())?;
+        self.core.sampler.received(received == Received::Bytes);
         if received != Received::Nothing {
             return Ok(received);
         }
@@ -562,6 +578,9 @@ impl Connection {
         self.is_cut = self.transport.flush(&mut self.core.outgoing, &mut self.budget)? == Flushed::Cut;
         if !self.is_cut {
             self.core.control.sent();
+            if self.core.outgoing.is_empty() {
+                self.core.sampler.sent();
+            }
         }
         Ok(())
     }
@@ -591,13 +610,14 @@ impl Connection {
     }
 
     fn publish(&mut self) {
-        let Core { statistics: s, outgoing, incoming, control, shared, id, .. } = &mut self.core;
+        let Core { statistics: s, outgoing, incoming, control, shared, id, sampler, .. } = &mut self.core;
         s.sent_bytes = outgoing.position() - outgoing.waiting_bytes() as u64;
         s.received_bytes = incoming.position() + incoming.unread().len() as u64;
         s.sends = self.transport.sends;
         s.receives = self.transport.receives;
         s.send = control.policy();
         s.modes = control.shares();
+        s.stages = sampler.stages;
         shared.board.publish(*id, s);
         self.published = Instant::now();
     }

@@ -31,6 +31,7 @@ use crate::memory::Share;
 use crate::room::has_room;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::stages::{Sampler, Stages};
 use crate::statistics::ConnectionStatistics;
 use crate::table::Table;
 use crate::tasks::Tasks;
@@ -66,6 +67,7 @@ pub(crate) struct Core {
     pub(crate) outgoing: TransmitBuffer,
     pub(crate) tape: Option<Tape>,
     pub(crate) statistics: ConnectionStatistics,
+    pub(crate) sampler: Sampler,
     pub(crate) control: SendControl,
     /// Whether a response was made since the connection was last idle.
     pub(crate) has_answered: bool,
@@ -203,6 +205,7 @@ impl Core {
             receives: 0,
             modes: policy::control::Shares::default(),
             busy_count: BusyCount::default(),
+            stages: Stages::default(),
         };
         let login = Some(Box::new(LoginPhase::new(&shared, portal)));
         Self {
@@ -213,6 +216,7 @@ impl Core {
             outgoing: TransmitBuffer::new(),
             tape: None,
             statistics,
+            sampler: Sampler::default(),
             control: SendControl::new(send),
             has_answered: false,
             is_due: false,
@@ -407,8 +411,10 @@ impl Core {
         }
         // Tasks that another session has aborted get no response.
         self.sweep(serving);
+        let now = Instant::now();
         for done in all {
-            let Some((id, job, outcome)) = serving.tasks.jobs.end(done) else { continue };
+            let Some((id, job, outcome, begun)) = serving.tasks.jobs.end(done) else { continue };
+            self.sampler.stored(begun, now);
             let before = self.outgoing.position();
             let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);
             view.finish(id, &job, outcome, &mut context);

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iscsi::CommandSequence;
 use iscsi::pdu::ScsiCommand;
@@ -269,6 +269,7 @@ pub(crate) struct Running {
     bytes: usize,
     claim: Arc<Claim>,
     ticket: Ticket,
+    begun: Instant,
 }
 
 /// The jobs of one connection.
@@ -337,7 +338,8 @@ impl Jobs {
             _share: share,
         });
         self.sequence.unfinished(i32::from(!job.is_piece));
-        let running = Running { job, bytes, claim: Arc::clone(&claim), ticket: Ticket::default() };
+        let begun = Instant::now();
+        let running = Running { job, bytes, claim: Arc::clone(&claim), ticket: Ticket::default(), begun };
         self.running.insert(id, running);
         (id, claim)
     }
@@ -407,12 +409,12 @@ impl Jobs {
         id
     }
 
-    /// Removes a completed job and returns it; `None` when it was aborted.
-    pub(crate) fn end(&mut self, done: Done) -> Option<(u64, Job, Outcome)> {
+    /// Removes a completed job and returns it and when it began; `None` when it was aborted.
+    pub(crate) fn end(&mut self, done: Done) -> Option<(u64, Job, Outcome, Instant)> {
         let running = self.running.remove(&done.id)?;
         self.bytes -= running.bytes;
         self.sequence.unfinished(-i32::from(!running.job.is_piece));
-        Some((done.id, running.job, done.outcome))
+        Some((done.id, running.job, done.outcome, running.begun))
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -537,7 +539,7 @@ mod tests {
         bench.begin(2, 400, good);
         assert!(bench.jobs.room(1).is_none() && bench.sequence.open_window() == 6);
         let done = bench.next();
-        let (_, second, _) = bench.jobs.end(done).unwrap();
+        let (_, second, _, _) = bench.jobs.end(done).unwrap();
         assert_eq!((second.command.tag, bench.sequence.open_window()), (2, 7));
         assert!(bench.jobs.room(400).is_some());
         let (aborted, begun) = bench.jobs.abort(|job| job.command.tag == 1);

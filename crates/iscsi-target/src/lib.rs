@@ -42,6 +42,7 @@ mod shared;
 #[cfg(test)]
 mod simulation;
 mod sockets;
+pub mod stages;
 mod state;
 pub mod statistics;
 mod table;
@@ -55,4 +56,5 @@ pub use error::{ConnectionEnd, TargetError};
 pub use policy::{BusyCount, SendPolicy};
 pub use scsi::ports::AccessState;
 pub use server::{BoundTarget, RunningTarget};
+pub use stages::{Stage, Stages};
 pub use statistics::ConnectionStatistics;

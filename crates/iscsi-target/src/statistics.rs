@@ -9,6 +9,7 @@ use policy::{BusyCount, SendPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::lock::lock;
+use crate::stages::Stages;
 
 /// The statistics of a connection, as last published by its thread: when idle, and at its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub struct ConnectionStatistics {
     pub modes: Shares,
     /// Busy/idle cycles.
     pub busy_count: BusyCount,
+    /// Where the time of its commands goes inside the target.
+    pub stages: Stages,
 }
 
 /// The statistics of all open connections and of the last ended ones.
@@ -101,6 +104,7 @@ mod tests {
             receives: 0,
             modes: Shares::default(),
             busy_count: BusyCount::default(),
+            stages: Stages::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Tables for a terminal.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
-use iscsi_target::ConnectionStatistics;
+use iscsi_target::{ConnectionStatistics, Stages};
 use load::{KindResult, RunResult};
 use output::text::line;
 use record::units::{counted, grouped};
@@ -208,6 +208,22 @@ pub fn connections(all: &[ConnectionStatistics]) -> String {
         let rest = if b.idles == 0 { 0.0 } else { (1.0 - shares.iter().sum::<f64>()).max(0.0) };
         row.extend(shares.into_iter().chain([rest]).map(|s| number(format!("{:.0}%", s * 100.0))));
         t.add_row(row);
+    }
+    t.to_string()
+}
+
+/// Where the time of a target's commands goes: the mean of each stage, of the last connections where there are many.
+#[must_use]
+pub fn stages(all: &[ConnectionStatistics]) -> String {
+    let all = &all[all.len().saturating_sub(CONNECTIONS_SHOWN)..];
+    let names = Stages::default().named().map(|(name, _)| format!("{name} us"));
+    let mut t = table(&[&["initiator", "peer"], names.each_ref().map(String::as_str).as_slice()].concat());
+    for c in all {
+        let means = c
+            .stages
+            .named()
+            .map(|(_, stage)| number(if stage.count == 0 { "-".to_owned() } else { us(stage.mean_us()) }));
+        t.add_row([cell(&c.initiator_name), cell(c.peer)].into_iter().chain(means));
     }
     t.to_string()
 }

@@ -1,5 +1,7 @@
 //! The figures of the tables, and what untrusted text may do in them.
 
+use iscsi_target::Stage;
+
 use super::*;
 
 #[test]
@@ -103,7 +105,22 @@ fn statistics_are_under_their_headings() {
         receives: 3,
         modes: policy::control::Shares { nodelay: 1, nagle: 3, batch: 6 },
         busy_count,
+        stages: Stages {
+            turn: Stage { count: 4, sum_ns: 10_000, max_ns: 9_000 },
+            store: Stage { count: 1, sum_ns: 1_234_000, max_ns: 1_234_000 },
+            ..Stages::default()
+        },
     };
+    let found = cells(&stages(std::slice::from_ref(&connection)));
+    for (heading, expected) in [
+        ("peer", "10.0.0.1:5000"),
+        ("turn us", "2.5"),
+        ("receive us", "-"),
+        ("store us", "1234.0"),
+        ("transmit us", "-"),
+    ] {
+        assert_eq!(found[heading], expected, "{heading}");
+    }
     let found = cells(&connections(&[connection]));
     for (heading, expected) in [
         ("initiator", "iqn.a"),

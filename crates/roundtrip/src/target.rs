@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use iscsi_target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig, Threads};
+use iscsi_target::{
+    BoundTarget, ConnectionStatistics, Portal, RunningTarget, SendPolicy, TargetConfig, Threads,
+};
 use sandbox::Sandbox;
 use serde_json::json;
 use target_config::{OpenDisks, Served, TargetFile};
@@ -169,7 +171,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         if let (Some(at), Some(every)) = (next, args.stats)
             && std::time::Instant::now() >= at
         {
-            eprintln!("{}", report::terminal::connections(&target.statistics()));
+            print_connections(&target.statistics());
             print_disk_statistics(&served.disks);
             next = Some(at + every);
         }
@@ -180,10 +182,15 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     if args.json {
         print_json_line(&json!({ "connections": statistics }))?;
     } else if !statistics.is_empty() {
-        eprintln!("{}", report::terminal::connections(&statistics));
+        print_connections(&statistics);
     }
     print_disk_statistics(&served.disks);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the statistics of connections, and where their time goes.
+fn print_connections(all: &[ConnectionStatistics]) {
+    eprintln!("{}\n{}", report::terminal::connections(all), report::terminal::stages(all));
 }
 
 /// Prints the statistics of the disks that count their operations.
