@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$new" "$work"' EXIT
 
 count() {
-  valgrind --tool=callgrind --callgrind-out-file="$work/out" --toggle-collect='iscsi_target::connection::Connection::run' \
+  valgrind --tool=callgrind --callgrind-out-file="$work/out" --toggle-collect='iscsi_target::event_loop::EventLoop::run' \
     "$program" "$1" "$2" "$3" 2>"$work/log" >/dev/null || { cat "$work/log" >&2; exit 1; }
   grep -E '^(summary|totals):' "$work/out" | head -1 | awk '{print $2}'
 }

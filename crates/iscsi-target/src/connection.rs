@@ -195,7 +195,6 @@ impl Connection {
     }
 
     /// Serves the connection on a thread of its own until it ends.
-    #[inline(never)] // scripts/bench-instructions.sh counts what is inside, and finds it by name.
     pub(crate) fn run(mut self) {
         let (mut woken, mut common) = (Woken::Ready, Common::new());
         loop {

@@ -16,8 +16,8 @@ use store::{Ram, Store};
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
 const WORK_US: f64 = 300.0;
 const DELAY_US: f64 = 3000.0;
-/// Turns enough for several samples.
-const ROUNDS: usize = 100;
+/// Turns enough for several samples, even where one has several rounds: a client that shares the CPU answers within it.
+const ROUNDS: usize = 400;
 
 /// The stages of a connection that reads so many blocks at once, again and again, from a disk that is quick (0), takes the thread's time
 /// (1), or is waited for (2).

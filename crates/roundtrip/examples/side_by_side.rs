@@ -173,11 +173,12 @@ impl Run {
     }
 }
 
-/// Length of a run, ms: long beside what is under way at its begin and end.
+/// Length of a run, ms: long beside what is under way at its begin and end, and beside the time until each of the client's threads,
+/// one for each session, has run on its CPU.
 fn length_ms(args: &Args, (block, depth, sessions): (usize, usize, usize)) -> u64 {
     // Bytes that one CPU moves in a millisecond, at most.
     const BYTES: usize = 3_000_000;
-    args.ms.max((10 * depth * sessions * block / BYTES) as u64)
+    args.ms.max((10 * depth * sessions * block / BYTES) as u64).max(4 * sessions as u64)
 }
 
 fn run(server: &Server, args: &Args, load: (usize, usize, usize)) -> Run {
