@@ -4,17 +4,19 @@ use std::time::Instant;
 
 use policy::Turn;
 
-/// Short PDUs between two looks at the clock: a look costs a twentieth of a short read.
-const STEPS: u64 = 16;
+/// Most short PDUs between two looks at the clock: a look costs a twentieth of a short read.
+const STEPS_MAX: u64 = 16;
 /// So many bytes take as long as another short PDU.
 const STEP_BYTES: u64 = 4 << 10;
 
 /// What is left of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    /// When it is over; `None` for a connection that shares its thread with none.
-    until: Option<Instant>,
+    /// When it began and when it is over; `None` where nothing waits.
+    times: Option<(Instant, Instant)>,
+    /// Steps so far, and how many there are at the next look.
     steps: u64,
+    looks_at: u64,
     at_once_bytes: usize,
     is_over: bool,
 }
@@ -23,32 +25,38 @@ impl Budget {
     /// Of a turn that nothing waits for. Sends are cut all the same: shorter ones lend memory faster than a copy (docs/durability.md).
     #[inline]
     pub(crate) fn unlimited() -> Self {
-        Self { until: None, steps: 0, at_once_bytes: Turn::LONG.send_bytes, is_over: false }
+        Self { times: None, steps: 0, looks_at: 1, at_once_bytes: Turn::LONG.send_bytes, is_over: false }
     }
 
-    /// Of a turn that begins now. When its time ends, what is under way is finished: up to [`STEPS`] PDUs, or a send.
+    /// Of a turn that begins now. When its time ends, what is under way is finished: a PDU, or a send.
     #[inline]
     pub(crate) fn new(turn: Turn) -> Self {
-        let until = Some(Instant::now() + turn.time);
-        Self { until, steps: 0, at_once_bytes: turn.send_bytes, is_over: false }
+        let now = Instant::now();
+        Self { times: Some((now, now + turn.time)), at_once_bytes: turn.send_bytes, ..Self::unlimited() }
     }
 
     /// A PDU was handled, and moved so many bytes.
     #[inline]
     pub(crate) fn step(&mut self, moved_bytes: u64) {
         self.steps += 1 + moved_bytes / STEP_BYTES;
-        if self.steps >= STEPS {
+        if self.steps >= self.looks_at {
             self.look();
         }
     }
 
-    /// Something was done that takes as long as several PDUs.
+    /// Looks at the clock: something was done that takes as long as several PDUs. The next look is where half of what is left of the
+    /// turn will have passed, at the speed so far.
     #[inline]
     pub(crate) fn look(&mut self) {
-        self.steps = 0;
-        if let Some(until) = self.until {
-            self.is_over |= Instant::now() >= until;
-        }
+        let Some((begun, until)) = self.times else {
+            self.looks_at = self.steps + STEPS_MAX;
+            return;
+        };
+        let now = Instant::now();
+        self.is_over |= now >= until;
+        let each = (now - begun).as_nanos() as u64 / self.steps.max(1);
+        let left = until.saturating_duration_since(now).as_nanos() as u64;
+        self.looks_at = self.steps + (left / (2 * each).max(1)).clamp(1, STEPS_MAX);
     }
 
     /// The most bytes that are sent at once.
@@ -66,33 +74,57 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    /// A turn whose time is over, or will not be soon, at any speed.
+    fn of(time: Duration) -> Budget {
+        Budget::new(Turn { time, ..Turn::LONG })
+    }
 
     #[test]
     fn a_turn_is_over_behind_its_time() {
-        let mut budget = Budget { until: Some(Instant::now()), ..Budget::unlimited() };
-        for _ in 1..STEPS {
-            budget.step(STEP_BYTES - 1);
-            assert!(!budget.is_over(), "the clock is not read for each PDU");
-        }
-        budget.step(STEP_BYTES - 1);
-        assert!(budget.is_over());
-        let mut budget = Budget { until: Some(Instant::now()), ..Budget::unlimited() };
-        budget.look();
-        assert!(budget.is_over());
-        budget.until = Some(Instant::now() + Turn::LONG.time);
+        let mut budget = of(Duration::ZERO);
+        assert!(!budget.is_over());
+        budget.step(0);
+        assert!(budget.is_over(), "the first PDU may take long");
+        budget.times = Some((Instant::now(), Instant::now() + Turn::LONG.time));
         budget.look();
         assert!(budget.is_over(), "it stays over");
-        let mut budget = Budget { until: Some(Instant::now()), ..Budget::unlimited() };
-        budget.step(STEPS * STEP_BYTES);
-        assert!(budget.is_over(), "a long PDU counts as many");
+    }
+
+    #[test]
+    fn the_clock_is_read_rarely_while_there_is_time_and_often_when_there_is_not() {
+        let looks = |time: Duration, each: Duration, steps: u64, bytes: u64| {
+            let (mut budget, mut looks, mut last) = (of(time), 0, 0);
+            for _ in 0..steps {
+                std::thread::sleep(each);
+                budget.step(bytes);
+                looks += u64::from(budget.looks_at != last);
+                last = budget.looks_at;
+            }
+            looks
+        };
+        let hour = Duration::from_secs(3600);
+        assert_eq!(looks(hour, Duration::ZERO, 1 + 160, 0), 11, "once for sixteen");
+        assert_eq!(looks(hour, Duration::ZERO, 161, STEP_BYTES - 1), 11);
+        assert_eq!(looks(hour, Duration::ZERO, 21, 15 * STEP_BYTES), 21, "a long PDU counts as many");
+        // Two milliseconds each, and ten in all: after one, two are half of what is left, then one.
+        let slow = looks(Duration::from_millis(10), Duration::from_millis(2), 6, 0);
+        assert!(slow >= 4, "{slow}");
     }
 
     #[test]
     fn a_turn_that_nothing_waits_for_has_no_end() {
         let mut budget = Budget::unlimited();
-        (0..10 * STEPS).for_each(|_| budget.step(STEP_BYTES));
+        (0..10 * STEPS_MAX).for_each(|_| budget.step(STEP_BYTES));
         budget.look();
         assert!(!budget.is_over());
+    }
+
+    #[test]
+    fn sends_are_cut_to_the_bytes_of_the_turn() {
+        assert_eq!(Budget::new(Turn::SHORT).at_once_bytes(), Turn::SHORT.send_bytes);
     }
 }

@@ -219,3 +219,42 @@ impl Transport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use policy::Turn;
+
+    use super::*;
+
+    /// A turn whose time is over sends what is under way, and no further piece: the others of its loop wait.
+    #[test]
+    fn an_expired_turn_sends_one_piece() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            peer.read_to_end(&mut all).map(|_| all)
+        });
+        let mut transport = Transport::new(Arc::new(socket), false);
+        let (mut outgoing, piece) = (TransmitBuffer::new(), Turn::SHORT.send_bytes);
+        let all: Vec<u8> = (0..5 * piece).map(|at| (at / 7) as u8).collect();
+        outgoing.extend(&all);
+        let turn = Turn { time: Duration::ZERO, ..Turn::SHORT };
+        let mut turns = 0;
+        while !outgoing.is_empty() {
+            let before = outgoing.waiting_bytes();
+            let flushed = transport.flush(&mut outgoing, &mut Budget::new(turn)).unwrap();
+            let sent = before - outgoing.waiting_bytes();
+            assert!(sent <= piece, "{sent} bytes in a turn without time");
+            assert_eq!(flushed == Flushed::Cut, !outgoing.is_empty() && sent > 0, "{sent}");
+            turns += usize::from(sent > 0);
+        }
+        assert!(turns >= 5, "{turns}");
+        drop(transport);
+        assert!(reader.join().unwrap().unwrap() == all);
+    }
+}

@@ -16,7 +16,7 @@ use iscsi::NO_TAG;
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::NopOut;
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, Threads};
-use store::layer::{Delay, Layered};
+use store::layer::{Delay, Layered, Work};
 use store::{Ram, Store};
 
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
@@ -123,6 +123,49 @@ fn a_flood_does_not_keep_others_waiting() {
         assert_eq!(other.read(0, &READ, 512).1, 0);
     }
     assert_eq!(target.connections(), 2);
+}
+
+/// Connections with as much to do are served as much, at any time: each has a turn in a round, and no turn is long.
+#[test]
+fn equal_connections_are_served_equally() {
+    const CLIENTS: u8 = 64;
+    const EACH: u32 = 60;
+    let work = Layered::new(Work(Duration::from_micros(60)), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
+    let luns = vec![LunConfig::new(0, Arc::new(work))];
+    let target = start(luns, |config| config.threads = Threads::Loops(1));
+    let mut clients: Vec<Client> = (1..=CLIENTS).map(|isid| ready(&target, isid)).collect();
+    // All at once: what one is served, the others wait for.
+    for client in &mut clients {
+        let mut all = Vec::new();
+        for tag in 0..EACH {
+            let command = client.command(tag, &READ, 512);
+            all.extend(client.encode(command.write(), &[]));
+            client.cmd_sn = client.cmd_sn.wrapping_add(1);
+        }
+        client.socket.write_all(&all).unwrap();
+        client.socket.set_nonblocking(true).unwrap();
+    }
+    // Bytes that have come, looked at without taking them.
+    let one = 48 + 512;
+    let mut buffer = vec![0; EACH as usize * one];
+    let mut looks = 0;
+    loop {
+        let served: Vec<usize> = clients
+            .iter()
+            .map(|client| client.socket.peek(&mut buffer).map_or(0, |bytes| bytes / one))
+            .collect();
+        let (fewest, all) = (*served.iter().min().unwrap(), served.iter().sum::<usize>());
+        let mean = all as f64 / f64::from(CLIENTS);
+        if mean >= f64::from(EACH) {
+            break;
+        }
+        // Between the first look at a socket and the last one, some are served.
+        if mean >= 8.0 {
+            looks += 1;
+            assert!(fewest as f64 >= 0.5 * mean, "{served:?}");
+        }
+    }
+    assert!(looks > 3, "looked {looks} times on the way");
 }
 
 /// A client whose PDUs never end, and need no answer, has turns that do.

@@ -1,0 +1,154 @@
+//! 256 busy sessions on one target, and everything that may happen beside them: reloads, resets, a slow disk, the end of their access, a
+//! stop, and a kill.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Target, roundtrip};
+use iscsi::initiator::Direction;
+use load::initiator::commands;
+use load::initiator::session::{Session, SessionOptions};
+
+const SESSIONS: &str = "256";
+const LIMITS: [&str; 8] = [
+    "--limit",
+    "accepts_per_second=10000",
+    "--limit",
+    "accepts_per_address=10000",
+    "--limit",
+    "connections_per_address=1000",
+    "--limit",
+    "sessions=1000",
+];
+
+/// A load of many sessions, which reads back what it writes.
+fn busy(target: &Target, runtime: &str) -> Child {
+    let mut command = roundtrip();
+    command.args(["bench", &target.url(0), "--sessions", SESSIONS, "--iodepth", "4", "--rw", "randrw"]);
+    command.args(["--bs", "512", "--ramp", "0s", "--runtime", runtime, "--size", "4M", "--json"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Sessions of the target.
+fn serves_all(target: &Target) {
+    let until = Instant::now() + Duration::from_secs(30);
+    let connections = || {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", target.id())).unwrap();
+        let links = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+    };
+    while connections() < 256 {
+        assert!(Instant::now() < until, "{} sockets", connections());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn options(name: &str) -> SessionOptions {
+    SessionOptions {
+        initiator_name: format!("iqn.2026-11.example.host:{name}"),
+        patience: Duration::from_secs(20),
+        ..SessionOptions::default()
+    }
+}
+
+fn result(load: Child) -> serde_json::Value {
+    let output = load.wait_with_output().unwrap();
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+#[test]
+fn reloads_resets_and_a_slow_disk_beside_busy_sessions() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("target.toml");
+    let write = |more: &str| {
+        let text = format!("[luns]\n0 = 'ram:4M'\n1 = 'ram:1M,delay=200ms'\n{more}");
+        std::fs::write(&file, text).unwrap();
+    };
+    write("");
+    let target = Target::start(&[&["--config", file.to_str().unwrap()][..], &LIMITS].concat());
+    let load = busy(&target, "6s");
+    serves_all(&target);
+    let begun = Instant::now();
+    for turn in 0..12 {
+        write(if turn % 2 == 0 { "2 = 'zero:1G'\n" } else { "" });
+        target.hang_up();
+        // A connection that is reset while commands of it wait for the slow disk.
+        let mut gone = Session::open(
+            &target.url(1).parse().unwrap(),
+            &SessionOptions { patience: Duration::from_millis(100), ..options("gone") },
+        );
+        if let Ok(gone) = &mut gone {
+            // Unit attentions are answered at once.
+            let mut read = || gone.command(commands::read_write(false, 0, 8), Direction::In(4096));
+            while let Ok(reply) = read() {
+                assert_ne!(reply.status, 0, "the disk is slow");
+            }
+        }
+        drop(gone);
+        // One that waits for it.
+        let mut slow = Session::open(&target.url(1).parse().unwrap(), &options("slow")).unwrap();
+        let read = || commands::read_write(false, 0, 8);
+        while slow.command(read(), Direction::In(4096)).unwrap().status != 0 {}
+        slow.close().unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    let result = result(load);
+    let run = &result["runs"][0];
+    // A changed set of disks raises a unit attention in each session: those commands have failed, and nothing else.
+    for failure in run["failures"].as_array().unwrap() {
+        let class = failure["class"].as_str().unwrap();
+        assert!(class.to_uppercase().contains("UNIT ATTENTION"), "{failure}");
+    }
+    assert!(run["iops"].as_f64().unwrap() > 1000.0, "{run}");
+    assert!(run["slowest_session_iops"].as_f64().unwrap() > 0.0, "{run}");
+    let stderr = target.stop();
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+/// Whoever may no longer log in is asked to leave, and dropped when it does not.
+#[test]
+fn busy_sessions_are_drained() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("target.toml");
+    let write = |more: &str| std::fs::write(&file, format!("[luns]\n0 = 'ram:4M'\n{more}")).unwrap();
+    write("");
+    let target = Target::start(&[&["--config", file.to_str().unwrap()][..], &LIMITS].concat());
+    let load = busy(&target, "60s");
+    serves_all(&target);
+    std::thread::sleep(Duration::from_millis(500));
+    write("[access]\ninitiators = ['iqn.2026-11.example.other:1']\n");
+    let begun = Instant::now();
+    target.hang_up();
+    let output = load.wait_with_output().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    assert!(!output.status.success());
+    let refused = Session::open(&target.url(0).parse().unwrap(), &options("late"));
+    assert!(refused.is_err());
+    assert!(!target.stop().contains("panicked"));
+}
+
+#[test]
+fn a_stop_and_a_kill_end_at_once_under_busy_sessions() {
+    for kills in [false, true] {
+        let mut target = Target::start(&[&["--lun", "0=ram:4M"][..], &LIMITS].concat());
+        let load = busy(&target, "60s");
+        serves_all(&target);
+        std::thread::sleep(Duration::from_millis(500));
+        let begun = Instant::now();
+        if kills {
+            target.kill();
+        } else {
+            let stderr = target.stop();
+            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+            assert!(!stderr.contains("did not end") && !stderr.contains("panicked"), "{stderr}");
+        }
+        let output = load.wait_with_output().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        assert!(!output.status.success());
+    }
+}
