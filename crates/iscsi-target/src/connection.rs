@@ -186,6 +186,7 @@ impl Connection {
     pub(crate) fn arrive(&mut self, cpu: Option<usize>) {
         self.core.statistics.thread = socket::cpu::thread_id();
         self.core.statistics.cpu = cpu;
+        self.core.control.moved();
         self.publish();
     }
 
@@ -253,7 +254,7 @@ impl Connection {
 
     /// Begins to end the connection.
     #[cold]
-    fn fail(&mut self, end: ConnectionEnd) {
+    pub(crate) fn fail(&mut self, end: ConnectionEnd) {
         match &mut self.phase {
             Phase::Ending(_) | Phase::Over => {}
             Phase::Lingering(_, until) => *until = Instant::now(),
@@ -402,6 +403,7 @@ impl Connection {
             self.phase = Phase::Serving { waited: None, pinged };
             self.core.resume()?;
             self.flush_due()?;
+            self.core.sampler.stepped();
         } else if self.is_cut {
             self.flush()?;
         }
@@ -411,8 +413,8 @@ impl Connection {
                 let made = self.core.outgoing.position();
                 match self.core.next_frame()? {
                     Taken::Frame => {
-                        let has_more = self.core.outgoing.position() != made;
-                        self.core.sampler.handled(has_more);
+                        let end = self.core.outgoing.position();
+                        self.core.sampler.handled((end != made).then_some(end));
                         if self.core.is_due {
                             self.flush_due()?;
                         }
@@ -426,6 +428,7 @@ impl Connection {
                     Taken::Blocked => {
                         self.flush()?;
                         self.core.resume()?;
+                        self.core.sampler.stepped();
                         if !self.core.has_room() || self.core.sleep_limit().is_some() {
                             break None;
                         }
@@ -506,6 +509,9 @@ impl Connection {
     fn end_turn(&mut self, pinged: bool) -> Result<Turn, ConnectionEnd> {
         self.phase = Phase::Serving { waited: None, pinged };
         self.flush()?;
+        if !self.core.incoming.unread().is_empty() {
+            self.core.sampler.cut();
+        }
         Ok(Turn::Again)
     }
 
@@ -536,7 +542,6 @@ impl Connection {
     /// time.
     #[inline]
     fn receive(&mut self, needed: usize) -> Result<Received, ConnectionEnd> {
-        self.core.sampler.receives();
         let received = self.transport.receive(needed, &mut self.core.incoming, self.core.tape.as_mut())?;
         self.core.sampler.received(received == Received::Bytes);
         if received != Received::Nothing {
@@ -577,10 +582,9 @@ impl Connection {
         self.is_cut = self.transport.flush(&mut self.core.outgoing, &mut self.budget)? == Flushed::Cut;
         if !self.is_cut {
             self.core.control.sent();
-            if self.core.outgoing.is_empty() {
-                self.core.sampler.sent();
-            }
         }
+        let Core { sampler, outgoing, .. } = &mut self.core;
+        sampler.sent(outgoing.position() - outgoing.waiting_bytes() as u64);
         Ok(())
     }
 

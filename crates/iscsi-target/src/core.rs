@@ -140,6 +140,17 @@ impl Serving {
         (Context { connection: protocol, session, tasks, out, clock: &shared.clock }, view)
     }
 
+    /// Whether a command that has come is not answered: it waits for its data, a disk, others, or room.
+    fn has_open_task(&self) -> bool {
+        let tasks = &self.tasks;
+        self.protocol.tasks() > 0
+            || !tasks.jobs.is_idle()
+            || !tasks.reads.is_empty()
+            || !tasks.waiting.is_empty()
+            || !tasks.ordering.is_empty()
+            || self.protocol.sequence().is_waited_for()
+    }
+
     /// Charges out-of-order commands to the memory budget.
     #[inline]
     fn count_held(&mut self) -> Result<(), ConnectionEnd> {

@@ -257,25 +257,24 @@ impl EventLoop {
 
     /// Begins to serve a connection.
     fn welcome(&mut self, newcomer: Newcomer) {
-        let (id, connection) = match newcomer {
+        let mut connection = match newcomer {
             Newcomer::Accepted { accepted, mailbox, socket } => {
-                let id = accepted.id;
-                let shared = Arc::clone(&self.shared);
-                (id, Connection::new(accepted, shared, mailbox, socket, self.cpu, false))
+                Connection::new(accepted, Arc::clone(&self.shared), mailbox, socket, self.cpu, false)
             }
             Newcomer::Moved(mut connection) => {
                 connection.arrive(self.cpu);
-                (connection.name().0, *connection)
+                // What it will take is with the handle. It stays there until it has been measured: another loop would see the time before.
+                (self.measured_since, self.waited, self.measures_turns) = (self.now, Duration::ZERO, false);
+                self.looks_at = self.now + COARSE;
+                *connection
             }
         };
+        let id = connection.name().0;
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
         // Data that came before is an edge, too; a connection that has moved may have mail.
         if let Err(error) = self.epoll.add(connection.socket(), EpollEvent::new(flags, id)) {
-            tracing::warn!(peer = %connection.name().1, "connection closed: cannot watch its socket: {error}");
-            self.shared.sockets.end(id);
-            self.shared.sessions.leave(id);
-            self.handle.load.fetch_sub(1, Ordering::Relaxed);
-            return;
+            // It ends by its waits, which have limits.
+            connection.fail(std::io::Error::from(error).into());
         }
         self.slots.insert(id, Slot::new(connection, self.now));
         self.ready.push_back(id);
@@ -322,6 +321,7 @@ impl EventLoop {
         let own = 1.0 - part(self.waited);
         let parts: Vec<f32> = self.others.iter().map(|other| other.busy()).collect();
         let relief = placement::relief(own, parts.iter().copied()).filter(|_| !self.shared.is_stopping());
+        let mut moved = 0.0;
         if let Some((index, excess)) = relief.filter(|_| self.measures_turns) {
             let movable = self.slots.iter().filter(|(_, slot)| slot.connection.can_move());
             let shares = movable.map(|(&id, slot)| (id, part(slot.busy))).collect();
@@ -330,9 +330,10 @@ impl EventLoop {
             let other = Arc::clone(&self.others[index]);
             if !surplus.is_empty() && other.takes_over(parts[index], sum) {
                 surplus.into_iter().for_each(|(id, _)| self.hand_over(id, &other));
+                moved = sum;
             }
         }
-        self.handle.set_busy(own);
+        self.handle.set_busy(placement::rest(own, moved, self.slots.is_empty()));
         self.measures_turns = relief.is_some() && !self.measures_turns;
         if self.measures_turns {
             self.slots.values_mut().for_each(|slot| slot.busy = Duration::ZERO);

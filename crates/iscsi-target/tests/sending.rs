@@ -53,6 +53,47 @@ fn single_response_is_never_delayed() {
     }
 }
 
+/// Commands that wait for their data have no StatSN, so that the initiator seems to have fewer in flight than it has: the first to
+/// be answered is not the last.
+#[test]
+fn responses_of_writes_that_come_in_parts_leave_together() {
+    const WRITES: u32 = 8;
+    const ROUNDS: u32 = 50;
+    let target = start(vec![ram(0, 1)], |config| config.send = SendPolicy::Batch);
+    let keys = "ImmediateData=No";
+    let mut client = Client::log_in(target.address(), &Login { keys, ..Login::default() });
+    client.attentions(0);
+    for _ in 0..ROUNDS {
+        for number in 0..WRITES {
+            let mut cdb = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+            cdb[5] = number as u8;
+            client.begin_write(0, &cdb, 512, &[]);
+        }
+        let mut all = Vec::new();
+        for _ in 0..WRITES {
+            let asked = client.until(opcode::R2T).1;
+            let data = iscsi::pdu::DataOut {
+                is_final: true,
+                tag: asked.u32(16),
+                transfer_tag: asked.u32(20),
+                exp_stat_sn: client.exp_stat_sn,
+                ..iscsi::pdu::DataOut::default()
+            };
+            all.extend(client.encode(data.write(), &[7; 512]));
+        }
+        client.socket.write_all(&all).unwrap();
+        for _ in 0..WRITES {
+            let answer = client.until(opcode::SCSI_RESPONSE).1;
+            client.exp_stat_sn = answer.u32(24).wrapping_add(1);
+        }
+    }
+    assert_eq!(client.log_out(0, 0), 0);
+    assert!(target.wait_until_idle(Duration::from_secs(5)));
+    // The commands come one by one, each with a send for its R2T; the eight answers leave in one or two.
+    let sends = target.statistics()[0].sends;
+    assert!(sends < u64::from(ROUNDS * (WRITES + 4)), "{sends} sends in {ROUNDS} rounds");
+}
+
 #[test]
 fn batched_responses_follow_the_send_policy() {
     for (send, fewest, most) in [

@@ -52,41 +52,94 @@ fn stages(send: SendPolicy, threads: Threads, lun: u8, at_once: u32) -> Stages {
     connection.stages
 }
 
+/// Upper bounds hold in one of a few runs: a machine that is busy makes each longer.
+fn in_some_run(run: impl Fn() -> Result<(), String>) {
+    let mut all = Vec::new();
+    while let Err(why) = run() {
+        all.push(why);
+        assert!(all.len() < 5, "{all:#?}");
+    }
+}
+
+fn check(holds: bool, stages: &Stages) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(format!("{stages:?}")) }
+}
+
 #[test]
 fn a_disk_that_takes_the_threads_time_is_in_execute_and_delays_those_behind() {
     for threads in [Threads::Loops(1), Threads::PerConnection] {
-        let Stages { queue, execute, store, .. } = stages(SendPolicy::Nodelay, threads, 1, 1);
-        assert!(execute.count >= 2 && execute.mean_us() >= 0.9 * WORK_US, "{execute:?}");
-        assert!(queue.mean_us() < WORK_US && store.count == 0, "{queue:?} {store:?}");
-        // Eight at once: the last waits for seven. A turn ends within them, and what is left goes on in the next.
-        let Stages { queue, .. } = stages(SendPolicy::Batch, Threads::PerConnection, 1, 8);
-        assert!(queue.max_ns as f64 >= 2e3 * WORK_US, "{queue:?}");
+        in_some_run(|| {
+            let all = stages(SendPolicy::Nodelay, threads, 1, 1);
+            assert!(all.execute.count >= 2 && all.execute.mean_us() >= 0.9 * WORK_US, "{all:?}");
+            assert_eq!(all.store.count, 0);
+            check(all.queue.mean_us() < WORK_US, &all)
+        });
+        // Eight at once: the last waits for seven, also where each has a turn of its own.
+        let all = stages(SendPolicy::Batch, threads, 1, 8);
+        assert!(all.queue.max_ns as f64 >= 6.5e3 * WORK_US, "{all:?}");
+        assert!(all.queue.mean_us() >= 2.0 * WORK_US, "{all:?}");
     }
 }
 
 #[test]
 fn what_a_disk_is_waited_for_is_in_store() {
-    let Stages { execute, store, .. } = stages(SendPolicy::Auto, Threads::Loops(1), 2, 1);
-    assert!(store.count >= ROUNDS as u64 && store.mean_us() >= DELAY_US, "all are timed: {store:?}");
-    assert!(execute.mean_us() < DELAY_US / 2.0, "{execute:?}");
+    in_some_run(|| {
+        let all = stages(SendPolicy::Auto, Threads::Loops(1), 2, 1);
+        let Stages { execute, store, .. } = all;
+        assert!(store.count >= ROUNDS as u64 && store.mean_us() >= DELAY_US, "all are timed: {store:?}");
+        check(execute.mean_us() < DELAY_US / 2.0, &all)
+    });
 }
 
 #[test]
 fn what_a_policy_holds_back_is_in_transmit() {
     let held = stages(SendPolicy::Batch, Threads::PerConnection, 1, 3).transmit;
     assert!(held.max_ns as f64 >= 1e3 * WORK_US, "the first waits for two: {held:?}");
-    let at_once = stages(SendPolicy::Nodelay, Threads::PerConnection, 1, 3).transmit;
-    assert!(at_once.count >= 3 && at_once.mean_us() < WORK_US, "{at_once:?}");
-    assert!(held.mean_us() > 2.0 * at_once.mean_us(), "{held:?} {at_once:?}");
+    in_some_run(|| {
+        let all = stages(SendPolicy::Nodelay, Threads::PerConnection, 1, 3);
+        assert!(all.transmit.count >= 3);
+        check(all.transmit.mean_us() < WORK_US && all.transmit.mean_us() < held.mean_us() / 2.0, &all)
+    });
 }
 
 #[test]
 fn a_quick_disk_spends_little_anywhere() {
-    let all = stages(SendPolicy::Auto, Threads::Loops(1), 0, 4);
-    for (name, stage) in all.named() {
-        assert!(name == "store" || stage.count > 0, "{name}");
-        assert!(stage.mean_us() < 1000.0, "{name}: {stage:?}");
+    in_some_run(|| {
+        let all = stages(SendPolicy::Auto, Threads::Loops(1), 0, 4);
+        assert!(all.named().iter().all(|(name, stage)| *name == "store" || stage.count > 0), "{all:?}");
+        assert!(all.execute.count < 4 * ROUNDS as u64 / 4, "most turns are not measured: {all:?}");
+        check(all.named().iter().all(|(_, stage)| stage.mean_us() < 1000.0), &all)
+    });
+}
+
+/// A client that reads slowly leaves answers unsent; each is in `transmit` from where it was made, and no longer than it took.
+#[test]
+fn an_initiator_that_reads_slowly_is_in_transmit() {
+    let target = start(vec![LunConfig::new(0, Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>)], |config| {
+        config.threads = Threads::Loops(1);
+        config.tcp.send_buffer = Some(64 << 10);
+    });
+    let mut client = Client::log_in(target.address(), &Login::default());
+    client.attentions(0);
+    let mut long = READ;
+    long[5] = 0;
+    (long[7], long[8]) = (0, 128);
+    let begun = std::time::Instant::now();
+    for _ in 0..200 {
+        let command = client.command(client.cmd_sn, &long, 64 << 10);
+        client.issue(&command, &[]);
     }
-    let sampled = all.execute.count;
-    assert!(sampled < 4 * ROUNDS as u64 / 4, "most turns are not measured: {sampled}");
+    let mut received = 0;
+    while received < 200 * (64 << 10) {
+        let pdu = client.receive().unwrap();
+        received += pdu.data.len();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let took = begun.elapsed();
+    client.exp_stat_sn = client.exp_stat_sn.wrapping_add(200);
+    drop(client);
+    assert!(target.wait_until_idle(Duration::from_secs(5)));
+    let transmit = target.statistics()[0].stages.transmit;
+    assert!(transmit.count > 0, "{transmit:?}");
+    assert!(u128::from(transmit.max_ns) <= took.as_nanos(), "{transmit:?} in {took:?}");
 }

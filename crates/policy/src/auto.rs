@@ -151,7 +151,7 @@ impl Auto {
     /// The thread went idle.
     #[inline]
     pub fn idle(&mut self) {
-        self.turn.idles += 1;
+        self.turn.idles = self.turn.idles.saturating_add(1);
     }
 
     /// Whether it is time to look at the clock.

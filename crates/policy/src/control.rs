@@ -18,7 +18,7 @@ pub const FULL_BYTES: usize = 256 << 10;
 /// 1. [`requested`](Self::requested) for each request that arrives,
 /// 2. [`served`](Self::served) when its response is complete: true means send everything now,
 /// 3. [`chunk_ended`](Self::chunk_ended) when all requests of one receive are served: true means send what is unsent
-///    before the next receive,
+///    before the next receive; [`holds_all`](Self::holds_all) may be true before,
 /// 4. [`sent`](Self::sent) after each send. Under any policy, everything unsent is sent once a receive finds nothing,
 /// 5. [`idle`](Self::idle) when nothing more can be received and everything was sent: true means flush what Nagle's
 ///    algorithm holds back.
@@ -33,7 +33,7 @@ pub const FULL_BYTES: usize = 256 << 10;
 /// let mut control = SendControl::new(SendPolicy::Batch);
 /// control.requested(3);
 /// control.requested(3);
-/// assert!(!control.served(512) && !control.served(1024), "held until the receive buffer is empty, or the third is answered");
+/// assert!(!control.served(512) && !control.served(1024), "held until the receive buffer is empty");
 /// assert!(!control.chunk_ended());
 /// control.sent();
 /// assert!(!control.idle(), "Nagle's algorithm is off");
@@ -184,8 +184,22 @@ impl SendControl {
         match self.mode.hold {
             Hold::None => true,
             Hold::Part(of) => self.held >= self.depth.most().div_ceil(of) || waiting_bytes >= FULL_BYTES,
-            // When all that the peer has in flight is answered, nothing more can come before it is sent.
-            Hold::Drain => waiting_bytes >= FULL_BYTES || self.held == self.depth.most(),
+            Hold::Drain => waiting_bytes >= FULL_BYTES,
+        }
+    }
+
+    /// Whether what is held back is all that the peer has had in flight of late: nothing more can come before it is sent, unless a
+    /// request is at work elsewhere, which only the caller knows. What such a request has in flight is not counted.
+    #[must_use]
+    #[inline]
+    pub fn holds_all(&self) -> bool {
+        self.mode.hold == Hold::Drain && self.held == self.depth.most()
+    }
+
+    /// The connection is served by another thread from its next turn on.
+    pub fn moved(&mut self) {
+        if let State::Auto(counted) = &mut self.state {
+            *counted = Counted::default();
         }
     }
 
@@ -265,14 +279,19 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_leaves_when_all_in_flight_is_answered() {
+    fn what_is_held_may_be_all_that_is_in_flight() {
         let mut control = SendControl::new(SendPolicy::Batch);
         (1..=3).for_each(|in_flight| control.requested(in_flight));
-        assert!(!control.served(560) && !control.served(1120), "a third is in flight");
-        assert!(control.served(1680), "nothing more can come before these are sent");
+        for held in 1..=3 {
+            assert!(!control.holds_all() && !control.served(held * 560));
+        }
+        assert!(control.holds_all(), "nothing more can come before these are sent");
         control.sent();
         control.requested(1);
-        assert!(!control.served(560), "two more may come");
+        assert!(!control.served(560) && !control.holds_all(), "two more may come");
+        let mut nodelay = SendControl::new(SendPolicy::Nodelay);
+        nodelay.requested(1);
+        assert!(nodelay.served(560) && !nodelay.holds_all());
     }
 
     #[test]

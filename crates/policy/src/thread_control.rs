@@ -85,7 +85,9 @@ impl ThreadControl {
     /// No connection is ready.
     #[inline]
     pub fn idle(&mut self) {
-        self.auto.idle();
+        if !self.is_shared {
+            self.auto.idle();
+        }
     }
 
     /// How much of the thread's time a turn takes.
@@ -234,5 +236,35 @@ mod tests {
         assert_eq!(thread.mode(), SendMode::BATCH);
         (200..300).for_each(|n| thread.begin_round(1, n));
         assert_eq!(thread.mode(), alone);
+    }
+
+    /// What a connection had at its old thread says nothing about the new one, whose windows may have the same number.
+    #[test]
+    fn a_connection_that_moves_is_counted_anew() {
+        let serve = |thread: &mut ThreadControl, control: &mut SendControl, requests: u32| {
+            thread.begin_round(1, 0);
+            control.begin_turn(thread);
+            (0..requests).for_each(|_| {
+                control.requested(8);
+                let _ = control.served(560);
+            });
+            control.sent();
+            control.end_turn(thread);
+        };
+        let (mut old, mut new) = (ThreadControl::default(), ThreadControl::default());
+        let mut moving = SendControl::new(SendPolicy::Auto);
+        let mut others = vec![SendControl::new(SendPolicy::Auto); 4];
+        serve(&mut old, &mut moving, WINDOW - 100);
+        moving.moved();
+        for _ in 0..WINDOW / 100 {
+            serve(&mut new, &mut moving, 20);
+            others.iter_mut().for_each(|other| serve(&mut new, other, 20));
+        }
+        new.begin_round(1, 0);
+        assert!(new.is_shared, "{:?}", new.window);
+        // A thread that several share for days is idle more often than a number has room for.
+        let before = new.auto.clone();
+        (0..1000).for_each(|_| new.idle());
+        assert_eq!(format!("{:?}", new.auto), format!("{before:?}"));
     }
 }

@@ -237,6 +237,11 @@ impl Setup {
         Ok(setup)
     }
 
+    /// The responses of the second session, or of the first where there is one.
+    fn second(&self) -> Message {
+        self.response_of(u32::from(self.sessions > 1))
+    }
+
     /// The responses of a session.
     #[must_use]
     pub fn response_of(&self, session: u32) -> Message {
@@ -335,7 +340,7 @@ impl Setup {
     /// The kind of operation, by the direction of its data.
     #[must_use]
     pub fn kind(&self) -> OpKind {
-        match (self.request.data, self.response.data.max(self.response_of(1).data)) {
+        match (self.request.data, self.response.data.max(self.second().data)) {
             (0, 0) => OpKind::Other,
             (0, _) => OpKind::Read,
             _ => OpKind::Write,
@@ -346,7 +351,7 @@ impl Setup {
     /// of data, HTTP requests otherwise.
     #[must_use]
     pub fn verb(&self) -> Verb {
-        let is_iscsi = [self.request, self.response, self.response_of(1)].iter().all(|message| {
+        let is_iscsi = [self.request, self.response, self.second()].iter().all(|message| {
             message.header == record::wire::ISCSI_HEADER_BYTES && message.data.is_multiple_of(4)
         });
         match (is_iscsi, self.kind()) {

@@ -131,3 +131,17 @@ fn auto_reaches_the_best_policy_with_mixed_sizes() {
     // Its first session is that of the first set-up.
     reaches_the_best(&["second-response=64k", "server.service-per-kib=150ns"], &[(1, 4, 0.95)]);
 }
+
+/// Every second session has responses of its own size; a single session has none of it.
+#[test]
+fn sessions_may_differ_in_the_size_of_their_responses() {
+    let mixed = run(&["second-response=64k"], SendPolicy::Batch, 4, 1);
+    assert_eq!(mixed.block_size_bytes, 64 << 10);
+    let mean = mixed.bytes_per_second / mixed.iops;
+    assert!((512.0..65_536.0).contains(&mean) && mean > 10_000.0, "{mean}");
+    let one = setup(&["second-response=17", "sessions=1"], SendPolicy::Batch);
+    let plain = setup(&["sessions=1"], SendPolicy::Batch);
+    assert_eq!((one.verb(), one.kind()), (plain.verb(), plain.kind()), "nothing has 17 bytes");
+    let two = setup(&["second-response=17", "sessions=2"], SendPolicy::Batch);
+    assert_ne!(two.verb(), plain.verb(), "17 bytes are no SCSI data");
+}

@@ -78,7 +78,7 @@ impl Core {
                 if view.write_data(DataOut { tag, lun, store_offset, data }, &mut context)
                     == CommandState::Over
                 {
-                    self.over(tag, before);
+                    self.over(serving, tag, before);
                 }
             }
             Incoming::TaskManagement(request) => self.task_management(serving, &request)?,
@@ -138,7 +138,7 @@ impl Core {
             return;
         }
         if self.execute(serving, command, data) == CommandState::Over {
-            self.over(command.tag, before);
+            self.over(serving, command.tag, before);
         }
     }
 
@@ -220,7 +220,7 @@ impl Core {
             serving.tasks.ordering.started(&command);
             let before = self.outgoing.position();
             if self.execute(serving, &command, &data) == CommandState::Over {
-                self.over(command.tag, before);
+                self.over(serving, command.tag, before);
             }
             for (bhs, data) in followers {
                 let frame = Frame { bhs, ahs: &[], data: &data, total_bytes: 0, is_damaged: false };
@@ -231,7 +231,7 @@ impl Core {
                     if view.write_data(DataOut { tag, lun, store_offset, data }, &mut context)
                         == CommandState::Over
                     {
-                        self.over(tag, before);
+                        self.over(serving, tag, before);
                     }
                 }
             }
@@ -240,11 +240,12 @@ impl Core {
 
     /// Accounts for a finished command, whose response, if any, was appended after position `before`.
     #[inline]
-    pub(super) fn over(&mut self, tag: u32, before: u64) {
+    pub(super) fn over(&mut self, serving: &Serving, tag: u32, before: u64) {
         if let Some(tape) = &mut self.tape {
             let after = self.outgoing.position();
             tape.response(tag, (after - before) as u32, after);
         }
-        self.is_due |= self.control.served(self.outgoing.waiting_bytes());
+        self.is_due |= self.control.served(self.outgoing.waiting_bytes())
+            || (self.control.holds_all() && !serving.has_open_task());
     }
 }

@@ -146,7 +146,10 @@ impl Tally {
         RunResult {
             queue_depth: setup.queue_depth,
             sessions: setup.sessions,
-            block_size_bytes: setup.request.data.max(setup.response.data),
+            block_size_bytes: (0..setup.sessions.min(2))
+                .map(|session| setup.data_of(session))
+                .max()
+                .unwrap_or(0),
             mtu_bytes: setup.wire.mtu,
             policy: setup.policy,
             client_nagle: setup.load.nagle,
