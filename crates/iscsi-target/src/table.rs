@@ -31,13 +31,13 @@ impl Table {
         self.units.get(usize::from(lun.0))?.as_ref()
     }
 
-    /// Tells the store of a read that will be executed soon. The PDU has not been checked: it need not be one.
+    /// Tells the store of a read or a write that will be executed soon. The PDU has not been checked: it need not be one.
     #[inline]
     pub(crate) fn foresee(&self, bhs: &Bhs) {
         if bhs.opcode() == opcode::SCSI_COMMAND
             && let Some(lun) = Lun::decode(bhs.lun())
             && let Some(cdb) = bhs.0.last_chunk()
-            && let Some(extent) = Extent::of_read(cdb)
+            && let Some(extent) = Extent::of_read(cdb).or_else(|| Extent::of_write(cdb))
             && let Some(disk) = self.luns.0.get(&lun)
             && let Some(unit) = self.unit(lun)
         {

@@ -108,6 +108,19 @@ impl Extent {
         }
     }
 
+    /// Of a WRITE; `None` for other commands.
+    #[must_use]
+    #[inline]
+    pub fn of_write(cdb: &Cdb) -> Option<Self> {
+        match cdb[0] {
+            opcode::WRITE_6 => Some(Self::of_6(cdb)),
+            opcode::WRITE_10 => Some(Self::of_10(cdb)),
+            opcode::WRITE_12 => Some(Self::of_12(cdb)),
+            opcode::WRITE_16 => Some(Self::of_16(cdb)),
+            _ => None,
+        }
+    }
+
     /// Of a 6-byte READ or WRITE: 21 bits of address, and 0 means 256 blocks (SBC-3 5.10).
     #[must_use]
     #[inline]
@@ -180,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_of_reads_alone() {
+    fn extents_of_reads_and_of_writes() {
         for (code, extent) in [
             (opcode::READ_6, Some(Extent { lba: 0x0002_0304, blocks: 5 })),
             (opcode::READ_10, Some(Extent { lba: 0x0203_0405, blocks: 0x0708 })),
@@ -196,6 +209,12 @@ mod tests {
             }
             cdb[0] = code;
             assert_eq!(Extent::of_read(&cdb), extent, "{code:#x}");
+            // A WRITE has its fields where the READ of its length has them; its code is 2 more.
+            if extent.is_some() {
+                assert_eq!(Extent::of_write(&cdb), None, "{code:#x}");
+                cdb[0] = code + 2;
+                assert_eq!((Extent::of_write(&cdb), Extent::of_read(&cdb)), (extent, None), "{code:#x}");
+            }
         }
     }
 }

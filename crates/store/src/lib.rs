@@ -155,7 +155,7 @@ pub trait Store: Send + Sync {
         self.read_at(offset, buffer).map(|()| true)
     }
 
-    /// Says that a range will be read soon, so that its bytes can be on their way already. A hint: a range outside is ignored, and
+    /// Says that a range will be read or written soon, so that its bytes can be on their way already. A hint: a range outside is ignored, and
     /// nothing is waited for.
     fn foresee(&self, _offset: u64, _length: usize) {}
 
