@@ -12,13 +12,20 @@ const STEP_BYTES: u64 = 4 << 10;
 /// What is left of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    /// When it began and when it is over; `None` where nothing waits.
-    times: Option<(Instant, Instant)>,
+    times: Option<Times>,
     /// Steps so far, and how many there are at the next look.
     steps: u64,
     looks_at: u64,
     at_once_bytes: usize,
     is_over: bool,
+}
+
+/// When a turn began, when it is over, and when and at which step the clock was last read.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    begun: Instant,
+    until: Instant,
+    looked: (Instant, u64),
 }
 
 impl Budget {
@@ -28,11 +35,13 @@ impl Budget {
         Self { times: None, steps: 0, looks_at: 1, at_once_bytes: Turn::LONG.send_bytes, is_over: false }
     }
 
-    /// Of a turn that begins now. When its time ends, what is under way is finished: a PDU, or a send.
+    /// Of a turn that begins now. When its time ends, what is under way is finished: a PDU, or a send; and up to [`STEPS_MAX`] PDUs
+    /// if they take far longer than those before them.
     #[inline]
     pub(crate) fn new(turn: Turn) -> Self {
         let now = Instant::now();
-        Self { times: Some((now, now + turn.time)), at_once_bytes: turn.send_bytes, ..Self::unlimited() }
+        let times = Times { begun: now, until: now + turn.time, looked: (now, 0) };
+        Self { times: Some(times), at_once_bytes: turn.send_bytes, ..Self::unlimited() }
     }
 
     /// A PDU was handled, and moved so many bytes.
@@ -44,19 +53,28 @@ impl Budget {
         }
     }
 
-    /// Looks at the clock: something was done that takes as long as several PDUs. The next look is where half of what is left of the
-    /// turn will have passed, at the speed so far.
+    /// Looks at the clock: something was done that takes as long as several PDUs. The next look is behind the first PDU, and later
+    /// where half of what is left of the turn will have passed, at the speed so far or since the last look, whichever is less.
     #[inline]
     pub(crate) fn look(&mut self) {
-        let Some((begun, until)) = self.times else {
+        let Some(times) = &mut self.times else {
             self.looks_at = self.steps + STEPS_MAX;
             return;
         };
         let now = Instant::now();
-        self.is_over |= now >= until;
-        let each = (now - begun).as_nanos() as u64 / self.steps.max(1);
-        let left = until.saturating_duration_since(now).as_nanos() as u64;
-        self.looks_at = self.steps + (left / (2 * each).max(1)).clamp(1, STEPS_MAX);
+        self.is_over |= now >= times.until;
+        let ns_each = |since: Instant, steps: u64| (now - since).as_nanos() as u64 / steps.max(1);
+        let each = ns_each(times.begun, self.steps).max(ns_each(times.looked.0, self.steps - times.looked.1));
+        let left = times.until.saturating_duration_since(now).as_nanos() as u64;
+        let steps = if self.steps == 0 { 1 } else { (left / (2 * each).max(1)).clamp(1, STEPS_MAX) };
+        self.looks_at = self.steps + steps;
+        times.looked = (now, self.steps);
+    }
+
+    /// When the clock was last read.
+    #[inline]
+    pub(crate) fn looked(&self) -> Option<Instant> {
+        self.times.map(|times| times.looked.0)
     }
 
     /// The most bytes that are sent at once.
@@ -89,9 +107,15 @@ mod tests {
         assert!(!budget.is_over());
         budget.step(0);
         assert!(budget.is_over(), "the first PDU may take long");
-        budget.times = Some((Instant::now(), Instant::now() + Turn::LONG.time));
+        budget.times = of(Turn::LONG.time).times;
         budget.look();
         assert!(budget.is_over(), "it stays over");
+        // A turn begins with a reception, which tells nothing of what a command takes.
+        let mut budget = of(Duration::from_millis(1));
+        budget.look();
+        std::thread::sleep(Duration::from_millis(2));
+        budget.step(0);
+        assert!(budget.is_over(), "the first command took all of it");
     }
 
     #[test]
@@ -113,6 +137,17 @@ mod tests {
         // Two milliseconds each, and ten in all: after one, two are half of what is left, then one.
         let slow = looks(Duration::from_millis(10), Duration::from_millis(2), 6, 0);
         assert!(slow >= 4, "{slow}");
+        // Quick ones, and then slow ones: the speed since the last look counts.
+        let mut budget = of(Duration::from_millis(20));
+        (0..100).for_each(|_| budget.step(0));
+        for _ in 0..=2 * STEPS_MAX {
+            std::thread::sleep(Duration::from_millis(1));
+            budget.step(0);
+            if budget.is_over() {
+                break;
+            }
+        }
+        assert!(budget.is_over() && budget.steps < 100 + 2 * STEPS_MAX, "{budget:?}");
     }
 
     #[test]

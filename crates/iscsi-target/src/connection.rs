@@ -137,6 +137,8 @@ pub(crate) struct Connection {
     budget: Budget,
     /// The turn was over before everything was sent that was to be sent.
     is_cut: bool,
+    /// When it last received something.
+    received: Option<Instant>,
     published: Instant,
     /// Since when the initiator has received none of the pending bytes.
     stalled: Option<Instant>,
@@ -163,6 +165,7 @@ impl Connection {
             has_nagle: false,
             budget: Budget::unlimited(),
             is_cut: false,
+            received: None,
             published: now,
             stalled: None,
         }
@@ -446,6 +449,7 @@ impl Connection {
                     Received::Bytes => {
                         pinged = false;
                         self.budget.look();
+                        self.received = self.budget.looked();
                         // A busy connection must handle notices too, not only an idle one.
                         if self.core.mailbox.has_mail() || self.core.sleep_limit().is_some() {
                             self.core.resume()?;
@@ -497,6 +501,9 @@ impl Connection {
                 is_for_input: needed.is_some(),
                 is_asked: asked.is_some(),
             };
+            if needed.is_none() && !self.core.incoming.unread().is_empty() {
+                self.core.sampler.cut(self.received);
+            }
             self.phase = Phase::Serving { waited: Some(waited), pinged };
             let what = if needed.is_some() { Wait::All } else { Wait::Room };
             return Ok(Turn::Wait(what, asked.unwrap_or(limit).min(limit)));
@@ -510,7 +517,7 @@ impl Connection {
         self.phase = Phase::Serving { waited: None, pinged };
         self.flush()?;
         if !self.core.incoming.unread().is_empty() {
-            self.core.sampler.cut();
+            self.core.sampler.cut(self.received);
         }
         Ok(Turn::Again)
     }

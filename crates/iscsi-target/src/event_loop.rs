@@ -36,15 +36,15 @@ const COARSE: Duration = Duration::from_millis(250);
 pub(crate) enum Newcomer {
     /// It was accepted.
     Accepted { accepted: Accepted, mailbox: Arc<Mailbox>, socket: TcpStream },
-    /// Another loop has served it.
-    Moved(Box<Connection>),
+    /// Another loop has served it, and this has ended its wait there.
+    Moved(Box<Connection>, Woken),
 }
 
 impl std::fmt::Debug for Newcomer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Accepted { accepted, .. } => write!(f, "Accepted({})", accepted.id),
-            Self::Moved(connection) => write!(f, "Moved({})", connection.name().0),
+            Self::Moved(connection, _) => write!(f, "Moved({})", connection.name().0),
         }
     }
 }
@@ -71,13 +71,9 @@ impl Handle {
         f32::from_bits(self.busy.load(Ordering::Relaxed))
     }
 
-    fn set_busy(&self, part: f32) {
-        self.busy.store(part.to_bits(), Ordering::Relaxed);
-    }
-
-    /// Takes this much of another loop's work; false when another one was faster.
-    fn takes_over(&self, before: f32, part: f32) -> bool {
-        let (before, after) = (before.to_bits(), (before + part).to_bits());
+    /// Replaces what the others take it for; false when another loop has done so since it was `before`.
+    fn set_busy(&self, before: f32, after: f32) -> bool {
+        let (before, after) = (before.to_bits(), after.to_bits());
         self.busy.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
@@ -100,8 +96,8 @@ struct Slot {
 }
 
 impl Slot {
-    fn new(connection: Connection, now: Instant) -> Self {
-        Self { connection, woken: Some(Woken::Ready), until: now, soon: None, busy: Duration::ZERO }
+    fn new(connection: Connection, woken: Woken, now: Instant) -> Self {
+        Self { connection, woken: Some(woken), until: now, soon: None, busy: Duration::ZERO }
     }
 }
 
@@ -118,14 +114,17 @@ pub(crate) struct EventLoop {
     ready: VecDeque<u64>,
     /// Short waits: when to look at a connection. Its wait may have been prolonged since.
     soon: Vec<(Instant, u64)>,
-    /// When all waits are looked at.
+    /// When all waits are looked at, and when the load is.
     looks_at: Instant,
+    load_at: Instant,
     /// When the last wait for events ended.
     now: Instant,
     /// Since when the time is measured, how long the loop has waited since, and whether the turns of connections are measured.
     measured_since: Instant,
     waited: Duration,
     measures_turns: bool,
+    /// How busy the other loops take it for, unless one of them has handed something over since.
+    published: f32,
     common: Common,
 }
 
@@ -146,6 +145,8 @@ impl EventLoop {
             ready: VecDeque::new(),
             soon: Vec::new(),
             looks_at: Instant::now(),
+            load_at: Instant::now(),
+            published: 0.0,
             now: Instant::now(),
             measured_since: Instant::now(),
             waited: Duration::ZERO,
@@ -257,26 +258,28 @@ impl EventLoop {
 
     /// Begins to serve a connection.
     fn welcome(&mut self, newcomer: Newcomer) {
-        let mut connection = match newcomer {
+        let (mut connection, woken) = match newcomer {
             Newcomer::Accepted { accepted, mailbox, socket } => {
-                Connection::new(accepted, Arc::clone(&self.shared), mailbox, socket, self.cpu, false)
+                let shared = Arc::clone(&self.shared);
+                (Connection::new(accepted, shared, mailbox, socket, self.cpu, false), Woken::Ready)
             }
-            Newcomer::Moved(mut connection) => {
+            Newcomer::Moved(mut connection, woken) => {
                 connection.arrive(self.cpu);
-                // What it will take is with the handle. It stays there until it has been measured: another loop would see the time before.
+                // What it will take is with the handle, until it has been measured: another loop would see the time before.
+                self.published = self.handle.busy();
                 (self.measured_since, self.waited, self.measures_turns) = (self.now, Duration::ZERO, false);
-                self.looks_at = self.now + COARSE;
-                *connection
+                self.load_at = self.now + COARSE;
+                (*connection, woken)
             }
         };
         let id = connection.name().0;
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
         // Data that came before is an edge, too; a connection that has moved may have mail.
         if let Err(error) = self.epoll.add(connection.socket(), EpollEvent::new(flags, id)) {
-            // It ends by its waits, which have limits.
+            // Its socket gives no events: it ends in its next turns, which the limits of its waits bring.
             connection.fail(std::io::Error::from(error).into());
         }
-        self.slots.insert(id, Slot::new(connection, self.now));
+        self.slots.insert(id, Slot::new(connection, woken, self.now));
         self.ready.push_back(id);
     }
 
@@ -309,6 +312,9 @@ impl EventLoop {
             let due: Vec<u64> =
                 self.slots.iter().filter(|(_, slot)| is_due(slot)).map(|(&id, _)| id).collect();
             due.into_iter().for_each(|id| self.wake(id, Woken::TimedOut));
+        }
+        if now >= self.load_at {
+            self.load_at = now + COARSE;
             self.look_at_load();
         }
     }
@@ -328,17 +334,24 @@ impl EventLoop {
             let surplus = placement::surplus(shares, excess);
             let sum: f32 = surplus.iter().map(|(_, share)| share).sum();
             let other = Arc::clone(&self.others[index]);
-            if !surplus.is_empty() && other.takes_over(parts[index], sum) {
+            if !surplus.is_empty() && other.set_busy(parts[index], parts[index] + sum) {
                 surplus.into_iter().for_each(|(id, _)| self.hand_over(id, &other));
                 moved = sum;
             }
         }
-        self.handle.set_busy(placement::rest(own, moved, self.slots.is_empty()));
+        self.publish(placement::rest(own, moved, self.slots.is_empty()));
         self.measures_turns = relief.is_some() && !self.measures_turns;
         if self.measures_turns {
             self.slots.values_mut().for_each(|slot| slot.busy = Duration::ZERO);
         }
         (self.measured_since, self.waited) = (self.now, Duration::ZERO);
+    }
+
+    /// Tells the other loops how busy it is, unless one has handed something over that has not come yet.
+    fn publish(&mut self, part: f32) {
+        if self.handle.set_busy(self.published, part) {
+            self.published = part;
+        }
     }
 
     /// Another loop serves the connection from its next turn on.
@@ -351,7 +364,7 @@ impl EventLoop {
         self.handle.load.fetch_sub(1, Ordering::Relaxed);
         other.load.fetch_add(1, Ordering::Relaxed);
         slot.connection.leave_for(&other.bell);
-        other.bell.welcome(Newcomer::Moved(Box::new(slot.connection)));
+        other.bell.welcome(Newcomer::Moved(Box::new(slot.connection), slot.woken.unwrap_or(Woken::Ready)));
     }
 
     fn give_turn(&mut self, id: u64) {
@@ -396,7 +409,7 @@ impl EventLoop {
             self.handle.load.fetch_sub(1, Ordering::Relaxed);
             if self.slots.is_empty() {
                 // It sleeps without a limit now, and looks at nothing.
-                self.handle.set_busy(0.0);
+                self.publish(0.0);
             }
         }
     }

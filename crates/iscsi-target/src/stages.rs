@@ -112,11 +112,11 @@ impl Sampler {
         }
     }
 
-    /// A turn ends before all received PDUs are handled.
+    /// A turn ends before all PDUs are handled that had been received by this time.
     #[inline]
-    pub(crate) fn cut(&mut self) {
+    pub(crate) fn cut(&mut self, received: Option<Instant>) {
         if self.cut.is_none() {
-            self.cut = Some(Instant::now());
+            self.cut = received;
         }
     }
 
@@ -279,11 +279,12 @@ mod tests {
         sampler.begin_turn(Instant::now());
         sampler.turns = 1;
         sampler.received(true);
-        sampler.cut();
+        let received = Some(Instant::now());
         std::thread::sleep(5 * MS);
+        sampler.cut(received);
         // One turn between is not measured.
         sampler.begin_turn(Instant::now());
-        sampler.cut();
+        sampler.cut(Some(Instant::now()));
         std::thread::sleep(5 * MS);
         sampler.begin_turn(Instant::now());
         sampler.handled(None);

@@ -131,10 +131,15 @@ fn equal_connections_are_served_equally() {
     const CLIENTS: u8 = 64;
     const EACH: u32 = 60;
     let work = Layered::new(Work(Duration::from_micros(60)), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
-    let luns = vec![LunConfig::new(0, Arc::new(work))];
+    let long = Layered::new(Work(Duration::from_millis(300)), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
+    let luns = vec![LunConfig::new(0, Arc::new(work)), LunConfig::new(1, Arc::new(long))];
     let target = start(luns, |config| config.threads = Threads::Loops(1));
     let mut clients: Vec<Client> = (1..=CLIENTS).map(|isid| ready(&target, isid)).collect();
-    // All at once: what one is served, the others wait for.
+    // The loop has something else to do until all have asked: what one is served, the others wait for.
+    let mut first = ready(&target, CLIENTS + 1);
+    first.attentions(1);
+    let command = iscsi::pdu::ScsiCommand { lun: common::lun_field(1), ..first.command(1, &READ, 512) };
+    first.issue(&command, &[]);
     for client in &mut clients {
         let mut all = Vec::new();
         for tag in 0..EACH {

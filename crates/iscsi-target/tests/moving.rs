@@ -19,9 +19,9 @@ use store::{Ram, Store};
 const CLIENTS: u8 = 8;
 /// The tests of this file use both processors, and judge how busy loops are.
 static ALONE: Mutex<()> = Mutex::new(());
-/// Reads of a disk that takes the loop's time, 30 us each, and one of a disk that is waited for.
+/// Reads of a disk that takes the loop's time, and one of a disk that is waited for.
 const QUICK: u32 = 32;
-const WORK: Duration = Duration::from_micros(30);
+const WORK: Duration = Duration::from_micros(100);
 const DELAY: Duration = Duration::from_millis(1);
 
 /// Disks whose blocks hold their numbers.
@@ -85,11 +85,13 @@ fn connections_move_to_a_loop_that_has_time() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (target, mut clients) = begin();
     let peers: Vec<_> = clients.iter().map(|client| client.socket.local_addr().unwrap()).collect();
+    let clients_count = clients.len();
     let works: Vec<AtomicBool> = clients.iter().map(|_| AtomicBool::new(false)).collect();
-    let (is_over, batches, mut moved) = (AtomicBool::new(false), AtomicU64::new(0), 0);
+    let (is_over, batches) = (AtomicBool::new(false), clients.iter().map(|_| AtomicU64::new(0)));
+    let batches: Vec<AtomicU64> = batches.collect();
     std::thread::scope(|scope| {
-        for (client, works) in clients.iter_mut().zip(&works) {
-            let (is_over, batches) = (&is_over, &batches);
+        for ((client, works), batches) in clients.iter_mut().zip(&works).zip(&batches) {
+            let is_over = &is_over;
             scope.spawn(move || {
                 for round in 0.. {
                     while !works.load(Ordering::Relaxed) && !is_over.load(Ordering::Relaxed) {
@@ -113,23 +115,24 @@ fn connections_move_to_a_loop_that_has_time() {
                 }
                 let until = Instant::now() + Duration::from_secs(20);
                 // A look at the load of the round before may still move others.
-                let now = loop {
+                let moved = loop {
                     let now = threads(&target, &peers);
-                    let left =
-                        now.iter().zip(&before).filter(|(now, before)| now != before && **before == fuller);
-                    moved += left.clone().count();
-                    if left.count() > 0 {
-                        break now;
+                    let has_left = |&client: &usize| before[client] == fuller && now[client] != fuller;
+                    let left: Vec<usize> = (0..clients_count).filter(has_left).collect();
+                    if !left.is_empty() {
+                        assert!(now.contains(&fuller), "all have moved: {now:?}");
+                        break left;
                     }
                     assert!(Instant::now() < until, "round {round}: none has moved: {before:?}");
                     std::thread::sleep(Duration::from_millis(5));
                 };
-                assert!(now.contains(&fuller), "all have moved: {now:?}");
-                // What has moved works where it is now.
-                let done = batches.load(Ordering::Relaxed);
-                while batches.load(Ordering::Relaxed) < done + 100 {
-                    assert!(Instant::now() < until, "round {round}: reads are not answered");
-                    std::thread::sleep(Duration::from_millis(5));
+                // What has moved is served where it is now, with what was under way.
+                for client in moved {
+                    let done = batches[client].load(Ordering::Relaxed);
+                    while batches[client].load(Ordering::Relaxed) < done + 5 {
+                        assert!(Instant::now() < until, "round {round}: reads are not answered");
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
                 }
             }
         }));
@@ -138,7 +141,6 @@ fn connections_move_to_a_loop_that_has_time() {
             std::panic::resume_unwind(why);
         }
     });
-    assert!(moved >= 4);
     // Mail of other threads finds them where they are.
     assert_eq!(target.ask_to_log_out(INITIATOR, Duration::from_secs(5)), clients.len());
     for client in &mut clients {
@@ -165,7 +167,7 @@ fn connections_stay_on_a_loop_that_has_time() {
         if Instant::now() >= until {
             break;
         }
-        std::thread::sleep(Duration::from_millis(25));
+        std::thread::sleep(Duration::from_millis(60));
     }
     assert_eq!(threads(&target, &peers), before);
     target.stop();

@@ -133,7 +133,7 @@ fn an_initiator_that_reads_slowly_is_in_transmit() {
     while received < 200 * (64 << 10) {
         let pdu = client.receive().unwrap();
         received += pdu.data.len();
-        std::thread::sleep(Duration::from_micros(200));
+        std::thread::sleep(Duration::from_millis(1));
     }
     let took = begun.elapsed();
     client.exp_stat_sn = client.exp_stat_sn.wrapping_add(200);
@@ -142,4 +142,5 @@ fn an_initiator_that_reads_slowly_is_in_transmit() {
     let transmit = target.statistics()[0].stages.transmit;
     assert!(transmit.count > 0, "{transmit:?}");
     assert!(u128::from(transmit.max_ns) <= took.as_nanos(), "{transmit:?} in {took:?}");
+    assert!(transmit.max_ns >= 2_000_000, "it has waited for the reader: {transmit:?}");
 }

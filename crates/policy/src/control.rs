@@ -193,7 +193,7 @@ impl SendControl {
     #[must_use]
     #[inline]
     pub fn holds_all(&self) -> bool {
-        self.mode.hold == Hold::Drain && self.held == self.depth.most()
+        self.mode.hold == Hold::Drain && self.held >= self.depth.most().max(1)
     }
 
     /// The connection is served by another thread from its next turn on.

@@ -101,7 +101,7 @@ impl<'a, W: Write> Packets<'a, W> {
             })?;
         }
         if !matches!(setup.verb(), Verb::Scsi(_)) {
-            let second = setup.response_of(1);
+            let second = setup.second();
             for (sender, size) in
                 [(Side::Client, setup.request), (Side::Server, setup.response), (Side::Server, second)]
             {

@@ -1,6 +1,8 @@
 //! The log, on stderr: one line for each event, regardless of peers' text in it.
 
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use output::text::{line, log};
 use tracing::Subscriber;
@@ -8,11 +10,33 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::debug_fn;
 
+/// Replaces the levels of the running log.
+static LEVELS: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
+/// Whether the debug log is on beside what was asked for.
+static IS_DEBUG: AtomicBool = AtomicBool::new(false);
+
 /// Starts the log with the levels of ROUNDTRIP_LOG.
 pub(crate) fn start() {
-    let filter = EnvFilter::try_from_env("ROUNDTRIP_LOG").unwrap_or_else(|_| "warn".into());
     // This is the only subscriber, so setting it cannot fail.
-    let _ = tracing::subscriber::set_global_default(subscriber(filter, is_coloured(), io::stderr));
+    let _ = tracing::subscriber::set_global_default(subscriber(levels(), is_coloured(), io::stderr));
+}
+
+/// The levels of ROUNDTRIP_LOG.
+fn levels() -> EnvFilter {
+    EnvFilter::try_from_env("ROUNDTRIP_LOG").unwrap_or_else(|_| "warn".into())
+}
+
+/// Switches the debug log on, or off again.
+pub(crate) fn toggle_debug() {
+    let Some(replace) = LEVELS.get() else { return };
+    let is_debug = !IS_DEBUG.fetch_xor(true, Ordering::Relaxed);
+    if is_debug {
+        replace("debug".into());
+        tracing::info!("SIGUSR1: the debug log is on; another one switches it off");
+    } else {
+        tracing::info!("SIGUSR1: the debug log is off");
+        replace(levels());
+    }
 }
 
 /// Whether the log is coloured: on a terminal, unless NO_COLOR is set (no-color.org).
@@ -31,12 +55,20 @@ fn subscriber<W: Write + 'static>(
         "message" => write!(writer, "{}", line(format_args!("{value:?}"))),
         name => write!(writer, "{name}={}", line(format_args!("{value:?}"))),
     });
-    tracing_subscriber::fmt()
+    let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(coloured)
         .fmt_fields(fields.delimited(" "))
         .with_writer(move || LogWriter { out: out(), coloured })
-        .finish()
+        .with_filter_reloading();
+    let levels = builder.reload_handle();
+    // The first subscriber is the log's; tests make others.
+    let _ = LEVELS.set(Box::new(move |filter| {
+        if let Err(error) = levels.reload(filter) {
+            tracing::warn!("cannot change the levels of the log: {error}");
+        }
+    }));
+    builder.finish()
 }
 
 /// Writes events of the log to `out`, each as one line.

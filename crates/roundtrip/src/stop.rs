@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 
 /// Makes a write beyond the file size limit (RLIMIT_FSIZE) fail with EFBIG instead of ending the process.
 pub(crate) fn survive_file_size_limit() -> std::io::Result<()> {
@@ -24,6 +24,13 @@ impl Stop {
         let hangup = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGHUP, Arc::clone(&hangup))?;
         Ok((Self::on(&[SIGINT, SIGTERM])?, hangup))
+    }
+
+    /// A flag raised by each SIGUSR1, which would end the process.
+    pub(crate) fn user_signal() -> std::io::Result<Arc<AtomicBool>> {
+        let raised = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&raised))?;
+        Ok(raised)
     }
 
     fn on(signals: &[i32]) -> std::io::Result<Self> {

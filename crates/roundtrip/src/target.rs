@@ -18,12 +18,12 @@ use target_config::{OpenDisks, Served, TargetFile};
 
 use crate::print::{print_json_line, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args};
+use crate::{Failure, args, log};
 
 /// Serve disks over iSCSI
 ///
 /// Prints one line `ready ADDRESS IQN` on stdout for each portal when it listens, and serves until SIGTERM or
-/// Ctrl-C. With --config, SIGHUP reloads disks, access rules and the send policy.
+/// Ctrl-C. With --config, SIGHUP reloads disks, access rules and the send policy. SIGUSR1 switches the debug log on and off.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  roundtrip target --portal 127.0.0.1:3260 --lun 0=ram:1G --lun 1=zero:1T\n  \
@@ -69,7 +69,7 @@ pub(crate) struct TargetArgs {
     /// Limit on the target's resources or waiting times, such as sessions=64 (docs/target.md); repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     limits: Vec<String>,
-    /// Print statistics on stderr at this interval, such as 1s
+    /// Print statistics at this interval, such as 1s: tables on stderr, or with --json a line of JSON on stdout
     #[arg(long, value_parser = args::time, value_name = "TIME")]
     stats: Option<Duration>,
     /// Print the final statistics as JSON on stdout
@@ -83,6 +83,14 @@ pub(crate) struct TargetArgs {
 
 /// Time for initiators that may no longer log in to log out.
 const LOG_OUT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Checks that the target may run on the CPUs of `--cpus`: their threads would run anywhere.
+fn check_cpus(cpus: &[usize]) -> anyhow::Result<()> {
+    let allowed = socket::cpu::allowed().context("cannot find out which CPUs the target may use")?;
+    let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) else { return Ok(()) };
+    let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+    anyhow::bail!("--cpus: CPU {cpu}: the target may use {}", allowed.join(", "))
+}
 
 /// Reads the configuration file and applies the command line to it.
 fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
@@ -103,13 +111,15 @@ fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
 }
 
 pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
+    check_cpus(&args.cpus).map_err(Failure::Usage)?;
     let signals = || -> std::io::Result<_> {
-        Ok(match args.config {
+        let (stop, hangup) = match args.config {
             None => (Stop::on_signals()?, Arc::default()),
             Some(_) => Stop::and_hangup()?,
-        })
+        };
+        Ok((stop, hangup, Stop::user_signal()?))
     };
-    let (stop, hangup): (Stop, Arc<AtomicBool>) =
+    let (stop, hangup, user_signal): (Stop, Arc<AtomicBool>, Arc<AtomicBool>) =
         signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let file = read(args).map_err(Failure::Usage)?;
     let mut disks = OpenDisks::default();
@@ -168,11 +178,19 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
                 Err(error) => tracing::error!("reload failed: {error:#}; keeping the old configuration"),
             }
         }
+        if user_signal.swap(false, Ordering::Relaxed) {
+            log::toggle_debug();
+        }
         if let (Some(at), Some(every)) = (next, args.stats)
             && std::time::Instant::now() >= at
         {
-            print_connections(&target.statistics());
-            print_disk_statistics(&served.disks);
+            let statistics = target.statistics();
+            if args.json {
+                print_json_line(&json!({ "now": statistics }))?;
+            } else {
+                print_connections(&statistics);
+                print_disk_statistics(&served.disks);
+            }
             next = Some(at + every);
         }
     }

@@ -20,6 +20,7 @@ fn refused(arguments: &[&str], named: &str) {
 fn unknown_words_are_named() {
     refused(&["nonsense"], "nonsense");
     refused(&["target", "--lun", "0=ram:1M", "--fast"], "--fast");
+    refused(&["target", "--lun", "0=ram:1M", "--cpus", "0,999"], "CPU 999: the target may use");
     refused(
         &["target", "--lun", "0=ram:1M", "--send", "sometimes"],
         "'sometimes' is not a send policy; use auto, nodelay, nagle",

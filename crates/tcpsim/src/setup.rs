@@ -238,7 +238,8 @@ impl Setup {
     }
 
     /// The responses of the second session, or of the first where there is one.
-    fn second(&self) -> Message {
+    #[must_use]
+    pub fn second(&self) -> Message {
         self.response_of(u32::from(self.sessions > 1))
     }
 

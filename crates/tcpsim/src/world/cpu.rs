@@ -193,7 +193,7 @@ impl<O: Observer> World<'_, O> {
         self.events.plan(now + start, Event::Wake { side, session });
     }
 
-    /// The same beside what was charged before.
+    /// As [`Self::charge_transmit`], added to what the CPU has been charged already.
     fn charge_more(&mut self, side: Side, index: u16) {
         let work = std::mem::take(&mut self.transmit_work);
         let now = self.now;
