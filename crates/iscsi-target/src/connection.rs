@@ -519,6 +519,10 @@ impl Connection {
         if !self.core.incoming.unread().is_empty() {
             self.core.sampler.cut(self.received);
         }
+        // One that is never idle has figures, too.
+        if self.budget.looked().is_some_and(|now| now.duration_since(self.published) >= PUBLISH_EVERY) {
+            self.publish();
+        }
         Ok(Turn::Again)
     }
 

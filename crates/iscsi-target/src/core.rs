@@ -313,7 +313,8 @@ impl Core {
                     self.shared.inbound.set_waiting(self.id, None);
                     self.inbound = Buffered::Claimed { bytes, is_waited_for: false };
                 }
-                // What the PDU behind it reads or writes comes from memory while this one is executed: copies from a disk in memory are mostly waits.
+                // What the PDU behind it reads or writes comes from memory while this one is executed: copies from a disk in memory
+                // are mostly waits.
                 if let Some(next) = incoming.unread().get(taken..).and_then(<[u8]>::first_chunk) {
                     serving.view.foresee(&iscsi::Bhs(*next));
                 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::lock::lock;
 use crate::stages::Stages;
 
-/// The statistics of a connection, as last published by its thread: when idle, and at its end.
+/// The statistics of a connection, as last published by its thread: some 20 times a second while it works, and at its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectionStatistics {
     /// The initiator's address.

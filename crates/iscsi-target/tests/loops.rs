@@ -192,8 +192,20 @@ fn a_flood_without_end_does_not_keep_others_waiting() {
     std::thread::scope(|scope| {
         let mut socket = flood.socket.try_clone().unwrap();
         scope.spawn(move || while !done.load(Ordering::Relaxed) && socket.write_all(pings).is_ok() {});
+        let peer = flood.socket.local_addr().unwrap();
+        let received = || {
+            let statistics = target.statistics();
+            statistics.iter().find(|own| own.peer == peer).map_or(0, |own| own.received_bytes)
+        };
         let answered = catch_unwind(AssertUnwindSafe(|| {
             (0..100).for_each(|_| assert_eq!(other.read(0, &READ, 512).1, 0));
+            // It is never idle, and its figures are published all the same.
+            let until = Instant::now() + Duration::from_secs(10);
+            let before = received();
+            while received() < before + (1 << 20) {
+                assert!(Instant::now() < until, "{before} and {}", received());
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }));
         done.store(true, Ordering::Relaxed);
         // A thread that waits for room ends with its connection.

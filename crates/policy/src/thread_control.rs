@@ -1,8 +1,8 @@
 //! What the connections of one thread have in common: how crowded it is, and how `auto` sends.
 //!
 //! While one connection has most of the requests, `auto` searches for the mode in which the thread serves most. Where several share
-//! it, what is complete is sent together: no early send of one is worth the time that it takes from the others, and trying costs
-//! more than it finds, since a mode that sends one by one scatters the requests of hundreds of connections, which stay scattered for long.
+//! it, what is complete is sent together: no early send of one is worth the time that it takes from the others. Trying costs more
+//! than it finds there: a mode that sends one by one scatters the requests of each connection, and they stay scattered for long.
 
 use crate::auto::Auto;
 use crate::crowd::{Crowd, Turn};

@@ -69,7 +69,8 @@ pub(crate) struct TargetArgs {
     /// Limit on the target's resources or waiting times, such as sessions=64 (docs/target.md); repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     limits: Vec<String>,
-    /// Print statistics at this interval, such as 1s: tables on stderr, or with --json a line of JSON on stdout
+    /// Print statistics at this interval, such as 1s: tables on stderr, or with --json a line of JSON on stdout for the
+    /// connections
     #[arg(long, value_parser = args::time, value_name = "TIME")]
     stats: Option<Duration>,
     /// Print the final statistics as JSON on stdout
@@ -189,8 +190,8 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
                 print_json_line(&json!({ "now": statistics }))?;
             } else {
                 print_connections(&statistics);
-                print_disk_statistics(&served.disks);
             }
+            print_disk_statistics(&served.disks);
             next = Some(at + every);
         }
     }

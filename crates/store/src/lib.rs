@@ -155,8 +155,8 @@ pub trait Store: Send + Sync {
         self.read_at(offset, buffer).map(|()| true)
     }
 
-    /// Says that a range will be read or written soon, so that its bytes can be on their way already. A hint: a range outside is ignored, and
-    /// nothing is waited for.
+    /// Says that a range will be read or written soon, so that its bytes can be on their way already. A hint: a range outside is
+    /// ignored, and nothing is waited for.
     fn foresee(&self, _offset: u64, _length: usize) {}
 
     /// Lends a range for as long as a socket needs it, in order, where nothing has to be waited for; nothing where

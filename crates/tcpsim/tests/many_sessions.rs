@@ -5,43 +5,35 @@
 use policy::SendPolicy;
 use tcpsim::{RunResult, Setup, simulate};
 
-/// A target and its client on a CPU each, loopback: what a send costs contains the receiver's softirq and waking it. As measured
+/// Costs of a target and its client on a CPU each, loopback: what a send costs contains the receiver's softirq and waking it. As measured
 /// (docs/performance.md): 8.3 us for a turn with one short read, half a microsecond for each further one.
-const LOOPBACK: &str = r#"
-    jitter = 0.2
-    [wire]
-    bandwidth = "none"
-    [server]
+const SIDE: &str = r#"
+    receive = "1us"
+    send = "1500ns"
+    start = "20us"
+    interrupt = "0s"
+    softirq = "0s"
+    softirq-ack = "0s"
+    softirq-cpu = 0
+    offload-segments = 64
+"#;
+const SERVER: &str = r#"
     event-loop = true
     wait = "500ns"
     service = "450ns"
-    receive = "1us"
-    send = "1500ns"
     transmit = "4us"
-    start = "20us"
-    interrupt = "0s"
-    softirq = "0s"
-    softirq-ack = "0s"
-    softirq-cpu = 0
-    offload-segments = 64
-    [client]
+"#;
+const CLIENT: &str = r#"
     service = "400ns"
-    receive = "1us"
-    send = "1500ns"
     transmit = "3us"
-    start = "20us"
-    interrupt = "0s"
-    softirq = "0s"
-    softirq-ack = "0s"
-    softirq-cpu = 0
-    offload-segments = 64
-    [load]
-    batch = true
 "#;
 
 fn setup(others: &[&str], policy: SendPolicy) -> Setup {
     let others: Vec<String> = others.iter().map(|&other| other.to_owned()).collect();
-    Setup { policy, ..Setup::read_with(LOOPBACK, &others).unwrap() }
+    let loopback = format!(
+        "jitter = 0.2\n[wire]\nbandwidth = 'none'\n[load]\nbatch = true\n[server]{SERVER}{SIDE}[client]{CLIENT}{SIDE}"
+    );
+    Setup { policy, ..Setup::read_with(&loopback, &others).unwrap() }
 }
 
 fn run(others: &[&str], policy: SendPolicy, sessions: u32, queue_depth: u32) -> RunResult {
