@@ -147,7 +147,7 @@ mod tests {
                 break;
             }
         }
-        assert!(budget.is_over() && budget.steps < 100 + 2 * STEPS_MAX, "{budget:?}");
+        assert!(budget.is_over() && budget.steps < 100 + STEPS_MAX + 8, "{budget:?}");
     }
 
     #[test]
