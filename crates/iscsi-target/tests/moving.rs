@@ -106,7 +106,7 @@ fn connections_move_to_a_loop_that_has_time() {
             });
         }
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for round in 0..4 {
+            for round in 0..6 {
                 let before = threads(&target, &peers);
                 let on = |thread| before.iter().filter(|&&own| own == thread).count();
                 let fuller = *before.iter().max_by_key(|&&thread| on(thread)).unwrap();
