@@ -53,6 +53,16 @@ impl Budget {
         }
     }
 
+    /// Something was received, which takes as long as several PDUs: but for the first reception, it is time to look at the clock. When
+    /// the clock was last read.
+    #[inline]
+    pub(crate) fn received(&mut self) -> Option<Instant> {
+        if self.steps > 0 {
+            self.look();
+        }
+        self.looked()
+    }
+
     /// Looks at the clock: something was done that takes as long as several PDUs. The next look is behind the first PDU, and later
     /// where half of what is left of the turn will have passed, at the speed so far or since the last look, whichever is less.
     #[inline]
@@ -66,6 +76,7 @@ impl Budget {
         let ns_each = |since: Instant, steps: u64| (now - since).as_nanos() as u64 / steps.max(1);
         let each = ns_each(times.begun, self.steps).max(ns_each(times.looked.0, self.steps - times.looked.1));
         let left = times.until.saturating_duration_since(now).as_nanos() as u64;
+        // A send tells nothing of what the first PDU takes.
         let steps = if self.steps == 0 { 1 } else { (left / (2 * each).max(1)).clamp(1, STEPS_MAX) };
         self.looks_at = self.steps + steps;
         times.looked = (now, self.steps);
@@ -110,12 +121,24 @@ mod tests {
         budget.times = of(Turn::LONG.time).times;
         budget.look();
         assert!(budget.is_over(), "it stays over");
-        // A turn begins with a reception, which tells nothing of what a command takes.
+        // A turn begins with a reception or a send, which tell nothing of what a command takes.
+        for is_reception in [true, false] {
+            let mut budget = of(Duration::from_millis(1));
+            if is_reception {
+                budget.received();
+            } else {
+                budget.look();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            budget.step(0);
+            assert!(budget.is_over(), "the first command took all of it");
+        }
+        // A later reception is looked at.
         let mut budget = of(Duration::from_millis(1));
-        budget.look();
-        std::thread::sleep(Duration::from_millis(2));
         budget.step(0);
-        assert!(budget.is_over(), "the first command took all of it");
+        std::thread::sleep(Duration::from_millis(2));
+        budget.received();
+        assert!(budget.is_over());
     }
 
     #[test]

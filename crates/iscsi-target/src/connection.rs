@@ -448,8 +448,7 @@ impl Connection {
                 match self.receive(needed)? {
                     Received::Bytes => {
                         pinged = false;
-                        self.budget.look();
-                        self.received = self.budget.looked();
+                        self.received = self.budget.received();
                         // A busy connection must handle notices too, not only an idle one.
                         if self.core.mailbox.has_mail() || self.core.sleep_limit().is_some() {
                             self.core.resume()?;
