@@ -1,18 +1,98 @@
 //! The configuration of a target.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use iscsi::Wishes;
-use iscsi::login::target::{Authentication, Moved};
+use iscsi::login::chap::Credentials;
+use iscsi::login::target::Moved;
 use store::Store;
 
 use policy::SendPolicy;
 use socket::options::TcpOptions;
+
+/// The names by which hosts identify a disk; `None`: made from the target's name and the disk's number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskNames {
+    /// Unit serial number: up to 64 letters, digits, and `.`, `_`, `:`, `-`.
+    pub serial: Option<String>,
+    /// NAA designator, 8 or 16 bytes.
+    pub naa: Option<Vec<u8>>,
+    /// Vendor specific identifier of the T10 vendor ID designator, up to 128 printable ASCII characters.
+    pub t10: Option<String>,
+    /// T10 vendor identification, up to 8 printable ASCII characters.
+    pub vendor: Option<String>,
+    /// Product identification, up to 16 characters.
+    pub product: Option<String>,
+    /// Product revision level, up to 4 characters.
+    pub revision: Option<String>,
+}
+
+impl DiskNames {
+    /// Checks lengths and characters.
+    ///
+    /// # Errors
+    /// Names what is too long or has other characters.
+    pub fn check(&self) -> Result<(), String> {
+        let is_plain = |text: &str| text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        let texts = [
+            ("t10", &self.t10, 128),
+            ("vendor", &self.vendor, 8),
+            ("product", &self.product, 16),
+            ("revision", &self.revision, 4),
+        ];
+        for (name, text, most) in texts {
+            if text.as_ref().is_some_and(|text| text.is_empty() || text.len() > most || !is_plain(text)) {
+                return Err(format!("{name}: use 1 to {most} printable ASCII characters"));
+            }
+        }
+        // It names the file of the disk's durable state, too.
+        let is_serial = |text: &str| {
+            text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
+                && (1..=64).contains(&text.len())
+        };
+        if self.serial.as_ref().is_some_and(|serial| !is_serial(serial)) {
+            return Err("serial: use 1 to 64 letters, digits and any of . _ : -".to_owned());
+        }
+        // NAA 2h, 3h and 5h have 8 bytes, 6h has 16 (SPC-4 7.8.6.6).
+        let is_naa = |naa: &[u8]| {
+            let format = naa.first().map(|byte| byte >> 4);
+            matches!((naa.len(), format), (8, Some(2 | 3 | 5)) | (16, Some(6)))
+        };
+        match &self.naa {
+            Some(naa) if !is_naa(naa) => {
+                Err("naa: use 16 hexadecimal digits that begin with 2, 3 or 5, or 32 that begin with 6"
+                    .to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A target node: a name with disks and access rules (RFC 7143 4.1).
+#[derive(Clone)]
+pub struct NodeConfig {
+    /// Its iSCSI name.
+    pub iqn: String,
+    /// Its disks.
+    pub luns: Vec<LunConfig>,
+    /// The access rules; `None` admits every initiator.
+    pub access: Option<Access>,
+    /// The portal groups through which it is reached; `None` for all.
+    pub groups: Option<Vec<u16>>,
+}
+
+impl NodeConfig {
+    /// Returns a node that every initiator may use through every portal.
+    #[must_use]
+    pub fn new(iqn: impl Into<String>, luns: Vec<LunConfig>) -> Self {
+        Self { iqn: iqn.into(), luns, access: None, groups: None }
+    }
+}
 
 /// A disk: its number, its store and its geometry.
 #[derive(Clone)]
@@ -27,27 +107,49 @@ pub struct LunConfig {
     pub physical_bytes: u32,
     /// Whether its medium can be ejected and loaded.
     pub removable: bool,
+    /// The names by which hosts identify it.
+    pub names: DiskNames,
 }
 
 impl LunConfig {
     /// Returns a non-removable disk with blocks of 512 bytes.
     #[must_use]
     pub fn new(number: u16, store: Arc<dyn Store>) -> Self {
-        Self { number, store, block_bytes: 512, physical_bytes: 512, removable: false }
+        Self {
+            number,
+            store,
+            block_bytes: 512,
+            physical_bytes: 512,
+            removable: false,
+            names: DiskNames::default(),
+        }
     }
 }
 
 /// The access rules: which initiators may log in and what each sees.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// CHAP names and secrets.
-    pub authentication: Authentication,
-    /// The InitiatorNames that each CHAP user may log in with. A user without an entry may use none.
-    pub users: BTreeMap<String, ActsFor>,
+    /// The CHAP users; empty: initiators need not authenticate.
+    pub users: Vec<User>,
+    /// The target's own credentials, for mutual authentication.
+    pub own: Option<Credentials>,
     /// Whether discovery sessions must authenticate.
     pub discovery: bool,
     /// The initiators that may use the target, and what each sees. Empty: every initiator that can authenticate.
     pub initiators: Vec<Initiator>,
+    /// The addresses from which initiators may use the target. Empty: any.
+    pub addresses: Vec<IpNet>,
+}
+
+/// A CHAP user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its name and secret. Users with the same name act for different initiators.
+    pub credentials: Credentials,
+    /// The InitiatorNames that it may log in with.
+    pub acts_for: ActsFor,
+    /// What the target answers it with in mutual authentication, where that differs from [`Access::own`].
+    pub own: Option<Credentials>,
 }
 
 /// The InitiatorNames that a CHAP user may log in with.
@@ -70,8 +172,37 @@ impl ActsFor {
 pub struct Initiator {
     /// Its iSCSI name.
     pub name: String,
-    /// The numbers of the disks that it sees; `None` for all.
-    pub luns: Option<Vec<u16>>,
+    /// The disks that it sees; `None` for all.
+    pub luns: Option<Vec<Shown>>,
+    /// It may not write.
+    pub read_only: bool,
+}
+
+impl Initiator {
+    /// Returns an initiator that sees all disks.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), luns: None, read_only: false }
+    }
+}
+
+/// A disk as an initiator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The number that the initiator sees.
+    pub number: u16,
+    /// The number of the disk.
+    pub disk: u16,
+    /// The initiator may not write to it.
+    pub read_only: bool,
+}
+
+impl Shown {
+    /// Returns a disk that is shown as it is.
+    #[must_use]
+    pub fn same(number: u16) -> Self {
+        Self { number, disk: number, read_only: false }
+    }
 }
 
 impl Access {
@@ -82,13 +213,32 @@ impl Access {
         self.initiators.iter().find(|initiator| initiator.name.eq_ignore_ascii_case(name))
     }
 
-    /// Returns whether an initiator may use the target. `user` is the authenticated CHAP user; a session without one
+    /// Returns whether an initiator at an address may use the target. `user` is the authenticated CHAP user; a session without one
     /// is admitted only where no secrets are configured.
     #[must_use]
-    pub fn admits(&self, name: &str, user: Option<&str>) -> bool {
-        self.lists(name)
-            && (self.authentication.initiators.is_empty()
-                || user.is_some_and(|user| self.may_act_for(user, name)))
+    pub fn admits(&self, name: &str, address: IpAddr, user: Option<&str>) -> bool {
+        self.is_reached_from(address)
+            && self.lists(name)
+            && (self.users.is_empty() || user.is_some_and(|user| self.may_act_for(user, name)))
+    }
+
+    /// Returns whether initiators at this address may use the target.
+    #[must_use]
+    pub fn is_reached_from(&self, address: IpAddr) -> bool {
+        // An IPv4 address as an IPv6 socket sees it is an IPv4 address.
+        let address = address.to_canonical();
+        self.addresses.is_empty() || self.addresses.iter().any(|network| network.contains(&address))
+    }
+
+    /// Returns the users that the initiator with this name authenticates as. Of several users with one name it can be only
+    /// those that may log in with the InitiatorName, where there are any.
+    pub fn users_for<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a User> {
+        let acts = |user: &User| self.acts_for(user, name);
+        self.users.iter().filter(move |user| {
+            let namesakes =
+                || self.users.iter().filter(|other| other.credentials.name == user.credentials.name);
+            acts(user) || !namesakes().any(acts)
+        })
     }
 
     /// Returns whether the list of initiators contains this name, or is empty.
@@ -101,20 +251,27 @@ impl Access {
     /// them.
     #[must_use]
     pub fn may_act_for(&self, user: &str, name: &str) -> bool {
-        match self.users.get(user) {
-            Some(ActsFor::Any) => !self.users.values().any(|other| other.names(name)),
-            Some(bound) => bound.names(name),
-            None => false,
+        self.users.iter().any(|known| known.credentials.name == user && self.acts_for(known, name))
+    }
+
+    fn acts_for(&self, user: &User, name: &str) -> bool {
+        match &user.acts_for {
+            ActsFor::Any => !self.users.iter().any(|other| other.acts_for.names(name)),
+            bound => bound.names(name),
         }
     }
 
-    /// Returns whether an initiator sees the disk with this number. An unlisted initiator sees none.
+    /// Returns how an initiator sees the disk with this number, if it does. An unlisted initiator sees none.
     #[must_use]
-    pub fn shows(&self, name: &str, number: u16) -> bool {
-        match self.of(name) {
-            Some(initiator) => initiator.luns.as_ref().is_none_or(|luns| luns.contains(&number)),
-            None => self.initiators.is_empty(),
-        }
+    pub fn shows(&self, name: &str, disk: u16) -> Option<Shown> {
+        let Some(initiator) = self.of(name) else {
+            return self.initiators.is_empty().then_some(Shown::same(disk));
+        };
+        let shown = match &initiator.luns {
+            None => Shown::same(disk),
+            Some(luns) => *luns.iter().find(|shown| shown.disk == disk)?,
+        };
+        Some(Shown { read_only: shown.read_only || initiator.read_only, ..shown })
     }
 }
 
@@ -169,10 +326,8 @@ impl Threads {
 pub struct TargetConfig {
     /// The portals; at least one.
     pub portals: Vec<Portal>,
-    /// The target's iSCSI name.
-    pub iqn: String,
-    /// The disks.
-    pub luns: Vec<LunConfig>,
+    /// The target nodes.
+    pub nodes: Vec<NodeConfig>,
     /// When responses are sent.
     pub send: SendPolicy,
     /// The threads that serve connections.
@@ -185,8 +340,6 @@ pub struct TargetConfig {
     pub wishes: Wishes,
     /// Socket options of the connections. The send policy sets Nagle's algorithm.
     pub tcp: TcpOptions,
-    /// The access rules; `None` admits every initiator.
-    pub access: Option<Access>,
     /// The resource limits.
     pub limits: Limits,
     /// The folder for state that survives a restart: persistent reservations with APTPL and saved mode pages. Without
@@ -203,15 +356,13 @@ impl TargetConfig {
     pub fn new(portal: SocketAddr, iqn: impl Into<String>, luns: Vec<LunConfig>) -> Self {
         Self {
             portals: vec![Portal::new(portal)],
-            iqn: iqn.into(),
-            luns,
+            nodes: vec![NodeConfig::new(iqn, luns)],
             send: SendPolicy::default(),
             threads: Threads::default(),
             busy_poll: Duration::ZERO,
             cpus: Vec::new(),
             wishes: Wishes::default(),
             tcp: TcpOptions { nodelay: true, ..TcpOptions::default() },
-            access: None,
             limits: Limits::default(),
             state: None,
             stamp_operations: None,
@@ -306,29 +457,31 @@ mod tests {
     use super::*;
 
     fn access(users: &[(&str, ActsFor)], initiators: &[&str]) -> Access {
-        let credentials =
-            |name: &str| iscsi::login::chap::Credentials { name: name.into(), secret: vec![1; 12] };
+        let user = |(name, acts_for): &(&str, ActsFor)| User {
+            credentials: Credentials { name: (*name).into(), secret: vec![1; 12] },
+            acts_for: acts_for.clone(),
+            own: None,
+        };
         Access {
-            authentication: Authentication {
-                initiators: users.iter().map(|(user, _)| credentials(user)).collect(),
-                own: None,
-            },
-            users: users.iter().map(|(user, acts)| ((*user).to_owned(), acts.clone())).collect(),
+            users: users.iter().map(user).collect(),
             discovery: true,
-            initiators: initiators.iter().map(|n| Initiator { name: (*n).into(), luns: None }).collect(),
+            initiators: initiators.iter().map(|name| Initiator::new(*name)).collect(),
+            ..Access::default()
         }
     }
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     #[test]
     fn bound_names_belong_to_their_user_and_any_excludes_them() {
         let bound = ActsFor::Names(vec!["iqn.a:alice".into()]);
         let access = access(&[("alice", bound), ("ops", ActsFor::Any)], &[]);
-        assert!(access.admits("IQN.A:alice", Some("alice")));
-        assert!(!access.admits("iqn.b:bob", Some("alice")), "another name");
-        assert!(access.admits("iqn.b:bob", Some("ops")));
-        assert!(!access.admits("iqn.a:alice", Some("ops")), "a name bound to alice");
-        assert!(!access.admits("iqn.a:alice", None), "not authenticated");
-        assert!(!access.admits("iqn.a:alice", Some("mallory")), "no such user");
+        assert!(access.admits("IQN.A:alice", HERE, Some("alice")));
+        assert!(!access.admits("iqn.b:bob", HERE, Some("alice")), "another name");
+        assert!(access.admits("iqn.b:bob", HERE, Some("ops")));
+        assert!(!access.admits("iqn.a:alice", HERE, Some("ops")), "a name bound to alice");
+        assert!(!access.admits("iqn.a:alice", HERE, None), "not authenticated");
+        assert!(!access.admits("iqn.a:alice", HERE, Some("mallory")), "no such user");
     }
 
     #[test]
@@ -341,7 +494,10 @@ mod tests {
     #[test]
     fn unlisted_initiator_sees_no_disk() {
         let access = access(&[], &["iqn.a:alice"]);
-        assert!(access.admits("iqn.a:alice", None) && access.shows("iqn.a:alice", 3));
-        assert!(!access.admits("iqn.b:bob", None) && !access.shows("iqn.b:bob", 3));
+        assert!(
+            access.admits("iqn.a:alice", HERE, None)
+                && access.shows("iqn.a:alice", 3) == Some(Shown::same(3))
+        );
+        assert!(!access.admits("iqn.b:bob", HERE, None) && access.shows("iqn.b:bob", 3).is_none());
     }
 }

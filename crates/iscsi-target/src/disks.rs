@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use scsi::ports::{AccessState, Ports};
-use scsi::{Disk, Identity, Lun, Luns, Provisioning, UnitAttention};
+use scsi::ports::Ports;
+use scsi::{Disk, Identity, Lun, Luns, Provisioning};
 
 use crate::config::LunConfig;
-use crate::effects::{Attentions, SharedEffects};
+use crate::effects::SharedEffects;
 use crate::error::TargetError;
 use crate::lock::lock;
-use crate::state::StateFolder;
 use crate::table::Table;
 use crate::unit::Unit;
 
@@ -22,19 +21,20 @@ pub(crate) struct Disks {
     effects: Arc<SharedEffects>,
 }
 
+/// Disks that are checked, and not served yet.
+pub(crate) struct Prepared(Table);
+
+impl Prepared {
+    /// Returns the SCSI disks.
+    pub(crate) fn disks(&self) -> impl Iterator<Item = &Disk> {
+        self.0.luns.0.values()
+    }
+}
+
 impl Disks {
-    pub(crate) fn new(
-        configs: &[LunConfig],
-        iqn: &str,
-        groups: Vec<u16>,
-        sessions: Arc<dyn Attentions>,
-        state: Option<StateFolder>,
-    ) -> Result<Self, TargetError> {
-        let effects = Arc::new(SharedEffects::new(sessions, state));
-        let empty = Table { luns: Luns::default(), units: Vec::new(), effects: Arc::clone(&effects) };
-        let disks = Self { iqn: iqn.to_owned(), groups, table: Mutex::new(Arc::new(empty)), effects };
-        disks.set(configs)?;
-        Ok(disks)
+    pub(crate) fn new(iqn: &str, groups: Vec<u16>, effects: Arc<SharedEffects>) -> Self {
+        let table = Mutex::new(Arc::new(Table::empty(Arc::clone(&effects))));
+        Self { iqn: iqn.to_owned(), groups, table, effects }
     }
 
     /// Returns the current disks.
@@ -42,12 +42,12 @@ impl Disks {
         Arc::clone(&lock(&self.table))
     }
 
-    /// Replaces the disks. A disk with the same number and store keeps its reservations, mode pages and tasks.
+    /// Checks new disks. A disk with the same number, store and names keeps its reservations, mode pages and tasks.
     ///
     /// # Errors
-    /// When a disk is invalid; nothing has changed then.
-    pub(crate) fn set(&self, configs: &[LunConfig]) -> Result<(), TargetError> {
-        let mut table = lock(&self.table);
+    /// When a disk is invalid.
+    pub(crate) fn prepare(&self, configs: &[LunConfig]) -> Result<Prepared, TargetError> {
+        let table = self.table();
         let (mut luns, mut units) = (BTreeMap::new(), Vec::new());
         for config in configs {
             let lun = Lun(config.number);
@@ -55,7 +55,9 @@ impl Disks {
             let mut unit = Arc::new(Unit::new(Arc::clone(&config.store)));
             let there = table.units.get(usize::from(lun.0)).cloned().flatten();
             match (table.luns.0.get(&lun), there) {
-                (Some(old), Some(there)) if Arc::ptr_eq(&there.store, &config.store) => {
+                (Some(old), Some(there))
+                    if Arc::ptr_eq(&there.store, &config.store) && old.identity == disk.identity =>
+                {
                     disk.shared = Arc::clone(&old.shared);
                     disk.ports = Arc::clone(&old.ports);
                     unit = there;
@@ -75,8 +77,13 @@ impl Disks {
             }
             units[index] = Some(unit);
         }
-        let now = Arc::new(Table { luns: Luns(luns), units, effects: Arc::clone(&self.effects) });
-        let before = std::mem::replace(&mut *table, now);
+        Ok(Prepared(Table { luns: Luns(luns), units, effects: Arc::clone(&self.effects) }))
+    }
+
+    /// Serves disks that were prepared since the last change.
+    pub(crate) fn replace(&self, Prepared(now): Prepared) {
+        let mut table = lock(&self.table);
+        let before = std::mem::replace(&mut *table, Arc::new(now));
         for (unit, lun) in before.units.iter().zip(0..) {
             if let Some(unit) =
                 unit.as_ref().filter(|unit| !table.unit(Lun(lun)).is_some_and(|now| Arc::ptr_eq(now, unit)))
@@ -85,7 +92,11 @@ impl Disks {
                 unit.nexuses.close();
             }
         }
-        Ok(())
+    }
+
+    /// Serves no disks.
+    pub(crate) fn clear(&self) {
+        self.replace(Prepared(Table::empty(Arc::clone(&self.effects))));
     }
 
     /// Builds the SCSI disk of a configuration.
@@ -98,13 +109,18 @@ impl Disks {
         if !matches!(block, 512 | 4096) || size == 0 || !size.is_multiple_of(block) {
             return Err(wrong(format!("{size} B is not a multiple of its logical block of {block} B")));
         }
+        let names = config.names.clone();
+        names.check().map_err(wrong)?;
+        let version = || env!("CARGO_PKG_VERSION").split('.').take(2).collect::<Vec<_>>().join(".");
         Ok(Disk {
             identity: Identity {
-                vendor: "RNDTRIP".to_owned(),
-                product: format!("{} disk", config.store.kind()),
-                revision: env!("CARGO_PKG_VERSION").split('.').take(2).collect::<Vec<_>>().join("."),
-                serial: format!("{:016x}", serial(&self.iqn, config.number)),
+                vendor: names.vendor.unwrap_or_else(|| "RNDTRIP".to_owned()),
+                product: names.product.unwrap_or_else(|| format!("{} disk", config.store.kind())),
+                revision: names.revision.unwrap_or_else(version),
+                serial: names.serial.unwrap_or_else(|| format!("{:016x}", serial(&self.iqn, config.number))),
                 target_name: self.iqn.clone(),
+                naa: names.naa,
+                t10: names.t10,
             },
             block_bytes: config.block_bytes,
             blocks: size / block,
@@ -122,17 +138,6 @@ impl Disks {
             shared: Arc::default(),
         })
     }
-
-    /// Sets the ALUA state of a portal group for all disks; returns whether the group exists.
-    pub(crate) fn set_access_state(&self, group: u16, state: AccessState) -> bool {
-        let table = self.table();
-        for (&lun, disk) in &table.luns.0 {
-            if disk.ports.set(group, state) {
-                self.effects.raise(lun, UnitAttention::AccessStateChanged, |_| true);
-            }
-        }
-        self.groups.contains(&group)
-    }
 }
 
 /// Derives a serial number from the target name and the LUN, stable over restarts.
@@ -147,7 +152,9 @@ mod tests {
     use super::*;
     use store::Store;
 
-    use crate::config::{Access, Initiator};
+    use scsi::UnitAttention;
+
+    use crate::config::{Access, Initiator, Shown};
 
     fn lun(number: u16, store: &Arc<dyn Store>) -> LunConfig {
         LunConfig::new(number, Arc::clone(store))
@@ -158,10 +165,15 @@ mod tests {
         let (a, b): (Arc<dyn Store>, Arc<dyn Store>) =
             (Arc::new(Ram::new(1 << 20)), Arc::new(Ram::new(1 << 20)));
         let sessions = Arc::new(crate::sessions::Sessions::default());
-        let disks =
-            Disks::new(&[lun(0, &a), lun(1, &b)], "iqn.2026-11.example:t", vec![1], sessions, None).unwrap();
+        let effects = Arc::new(SharedEffects::new(sessions, None));
+        let disks = Disks::new("iqn.2026-11.example:t", vec![1], effects);
+        let set = |luns: &[LunConfig]| disks.prepare(luns).map(|prepared| disks.replace(prepared));
+        set(&[lun(0, &a), lun(1, &b)]).unwrap();
         let masked = Access {
-            initiators: vec![Initiator { name: "iqn.2026-11.example:i".into(), luns: Some(vec![1]) }],
+            initiators: vec![Initiator {
+                luns: Some(vec![Shown::same(1)]),
+                ..Initiator::new("iqn.2026-11.example:i")
+            }],
             ..Access::default()
         };
         let view = || disks.table().view(Some(&masked), "IQN.2026-11.example:i");
@@ -175,14 +187,14 @@ mod tests {
         let shared = Arc::clone(&before.luns.0[&Lun(1)].shared);
         // Removing disk 0 concerns only sessions that saw it.
         let all = disks.table();
-        disks.set(&[lun(1, &b)]).unwrap();
+        set(&[lun(1, &b)]).unwrap();
         assert!(view().changes_since(&before).is_empty());
         assert!(Arc::ptr_eq(&view().luns.0[&Lun(1)].shared, &shared));
         assert_eq!(disks.table().changes_since(&all), [(Lun(1), UnitAttention::LunsChanged)]);
         // Another store under the same number is another disk.
-        disks.set(&[lun(1, &a)]).unwrap();
+        set(&[lun(1, &a)]).unwrap();
         assert_eq!(view().changes_since(&before), [(Lun(1), UnitAttention::LunsChanged)]);
-        assert!(matches!(disks.set(&[lun(1, &a), lun(1, &b)]), Err(TargetError::DuplicateLun(1))));
+        assert!(matches!(set(&[lun(1, &a), lun(1, &b)]), Err(TargetError::DuplicateLun(1))));
         assert!(view().luns.0.contains_key(&Lun(1)));
     }
 }

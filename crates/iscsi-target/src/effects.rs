@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use scsi::{Disk, Durable, Lun, Sense, UnitAttention};
+use scsi::{Disk, Durable, Sense, UnitAttention};
 
 use crate::state::StateFolder;
 
@@ -17,8 +17,9 @@ pub(crate) struct Recipient<'a> {
 
 /// The sessions of a target as recipients of unit attentions.
 pub(crate) trait Attentions: Send + Sync {
-    /// Establishes a unit attention for every session that sees the logical unit and for which `is_for` returns true.
-    fn raise(&self, lun: Lun, attention: UnitAttention, is_for: &dyn Fn(Recipient<'_>) -> bool);
+    /// Establishes a unit attention for every session that sees the disk, under whichever number, and for which `is_for` returns
+    /// true.
+    fn raise(&self, disk: &Disk, attention: UnitAttention, is_for: &dyn Fn(Recipient<'_>) -> bool);
 }
 
 /// Shared effects of commands: unit attentions for other sessions, and durable state.
@@ -33,9 +34,14 @@ impl SharedEffects {
         Self { sessions, state }
     }
 
-    /// Establishes a unit attention for every session that sees the logical unit and for which `is_for` returns true.
-    pub(crate) fn raise(&self, lun: Lun, attention: UnitAttention, is_for: impl Fn(Recipient<'_>) -> bool) {
-        self.sessions.raise(lun, attention, &is_for);
+    /// As [`Attentions::raise`].
+    pub(crate) fn raise(
+        &self,
+        disk: &Disk,
+        attention: UnitAttention,
+        is_for: impl Fn(Recipient<'_>) -> bool,
+    ) {
+        self.sessions.raise(disk, attention, &is_for);
     }
 
     /// Saves the durable state of a disk, before it takes effect.

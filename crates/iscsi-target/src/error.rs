@@ -19,6 +19,32 @@ pub enum TargetError {
     /// The name is not a valid iSCSI name.
     #[error("'{0}' is not an iSCSI name; write iqn.YYYY-MM.reversed.domain:disk, eui. or naa.")]
     Name(String),
+    /// Two target nodes have the same name.
+    #[error("target '{0}' is given twice")]
+    DuplicateName(String),
+    /// A target node has a portal group that no portal has.
+    #[error("target '{iqn}': no portal has group {group}; add one, or choose another group")]
+    NoGroup {
+        /// The target.
+        iqn: String,
+        /// The group.
+        group: u16,
+    },
+    /// A running target node would get other portal groups.
+    #[error(
+        "target '{0}': its portal groups cannot change while it is served; remove it and add it again, or restart"
+    )]
+    GroupsChanged(String),
+    /// Hosts could not tell two disks apart.
+    #[error("two disks, of '{first}' and '{second}', have the same {serial}; hosts take them for one disk")]
+    DuplicateIdentity {
+        /// What they share.
+        serial: String,
+        /// The target of one.
+        first: String,
+        /// The target of the other.
+        second: String,
+    },
     /// Two disks have the same number.
     #[error("LUN {0} is given twice")]
     DuplicateLun(u16),

@@ -1,6 +1,7 @@
 //! Admission of logins by the access rules.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use iscsi::login::target::{Authentication, Gate, Joined, LoggedIn, Moved};
@@ -8,29 +9,54 @@ use iscsi::login::{SessionType, Status};
 
 use crate::config::{Access, Portal};
 use crate::mailbox::Mailbox;
+use crate::node::Node;
 use crate::session::{Session, SessionKey};
 use crate::sessions::{NewConnection, Proof};
 use crate::shared::Shared;
 
+/// A target node and the access rules in force when the request arrived.
+type Ruled = (Arc<Node>, Option<Arc<Access>>);
+
 /// The target's side of a login, for one connection.
 pub(crate) struct PortalGate<'a> {
-    pub(crate) shared: &'a Shared,
-    /// The access rules in force when the request arrived.
-    pub(crate) access: Option<Arc<Access>>,
-    pub(crate) portal: &'a Portal,
+    shared: &'a Shared,
+    nodes: Vec<Ruled>,
+    portal: &'a Portal,
     /// The number of the connection in the target.
-    pub(crate) id: u64,
-    pub(crate) mailbox: &'a Arc<Mailbox>,
+    id: u64,
+    peer: IpAddr,
+    mailbox: &'a Arc<Mailbox>,
+    authentication: OnceCell<Option<Authentication>>,
     /// The session that the login has established or joined.
     pub(crate) session: RefCell<Option<Arc<Session>>>,
 }
 
-impl PortalGate<'_> {
+impl<'a> PortalGate<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        portal: &'a Portal,
+        id: u64,
+        peer: IpAddr,
+        mailbox: &'a Arc<Mailbox>,
+    ) -> Self {
+        let reached = |node: &&Arc<Node>| node.groups.contains(&portal.group);
+        let all = shared.nodes.all();
+        let nodes = all.iter().filter(reached).map(|node| (Arc::clone(node), node.access())).collect();
+        let (authentication, session) = (OnceCell::new(), RefCell::new(None));
+        Self { shared, nodes, portal, id, peer, mailbox, authentication, session }
+    }
+
+    /// Returns the target that a login means, unless it is for discovery or there is none.
+    fn node(&self, login: &LoggedIn) -> Option<&Ruled> {
+        let is_normal = login.session_type == SessionType::Normal;
+        self.nodes.iter().find(|(node, _)| is_normal && node.has_name(&login.target_name))
+    }
+
     fn key(&self, login: &LoggedIn) -> SessionKey {
-        let target_name = match login.session_type {
-            SessionType::Normal => self.shared.config.iqn.clone(),
+        let target_name = match self.node(login) {
+            Some((node, _)) => node.iqn.clone(),
             // Discovery sessions must not reinstate each other: the connection number makes each key unique.
-            SessionType::Discovery => format!("discovery {}", self.id),
+            None => format!("discovery {}", self.id),
         };
         SessionKey {
             initiator_name: login.initiator_name.to_ascii_lowercase(),
@@ -40,29 +66,63 @@ impl PortalGate<'_> {
             user: login.user.clone(),
         }
     }
+
+    /// Returns what an initiator must authenticate with. An unknown target is not told from one with rules before the initiator
+    /// has authenticated as for discovery.
+    fn demanded(&self, login: &LoggedIn) -> Option<Authentication> {
+        let name = &login.initiator_name;
+        if let Some((_, access)) = self.node(login) {
+            return of(access.as_deref().filter(|access| !access.users.is_empty())?, name);
+        }
+        let is_known =
+            |access: &Option<Arc<Access>>| access.clone().filter(|access| !access.users.is_empty());
+        let mut all = Authentication::default();
+        let mut demands = false;
+        for (_, access) in &self.nodes {
+            match is_known(access) {
+                Some(access) if access.discovery => {
+                    let known = of(&access, name).unwrap_or_default();
+                    all.own = all.own.or(known.own);
+                    all.initiators.extend(known.initiators);
+                    demands = true;
+                }
+                // It shows itself without authentication.
+                _ => all.is_optional = true,
+            }
+        }
+        demands.then_some(all)
+    }
+}
+
+/// Returns the credentials of the users that an initiator may be.
+#[expect(clippy::unnecessary_wraps, reason = "read as the demand of a target with users")]
+fn of(access: &Access, name: &str) -> Option<Authentication> {
+    let users: Vec<_> = access.users_for(name).collect();
+    let own = users
+        .iter()
+        .find_map(|user| user.own.clone().filter(|_| access.may_act_for(&user.credentials.name, name)));
+    Some(Authentication {
+        initiators: users.iter().map(|user| user.credentials.clone()).collect(),
+        own: own.or_else(|| access.own.clone()),
+        is_optional: false,
+    })
 }
 
 impl Gate for PortalGate<'_> {
     fn admit(&self, login: &LoggedIn) -> Result<(), Status> {
-        // RFC 7143 4.2.7.2 compares names after normalisation; for the ASCII names accepted here that is case folding.
-        if login.session_type == SessionType::Normal
-            && !login.target_name.eq_ignore_ascii_case(&self.shared.config.iqn)
-        {
-            return Err(Status::NOT_FOUND);
-        }
-        // Every authenticated initiator may discover; SendTargets shows the target only to initiators that may use it.
-        let Some(access) = self.access.as_ref().filter(|_| login.session_type == SessionType::Normal) else {
+        // Every authenticated initiator may discover; SendTargets shows a target only to initiators that may use it.
+        if login.session_type == SessionType::Discovery {
             return Ok(());
-        };
-        let is_admitted = access.admits(&login.initiator_name, login.user.as_deref());
+        }
+        let (_, access) = self.node(login).ok_or(Status::NOT_FOUND)?;
+        let is_admitted = access
+            .as_ref()
+            .is_none_or(|access| access.admits(&login.initiator_name, self.peer, login.user.as_deref()));
         if is_admitted { Ok(()) } else { Err(Status::AUTHORIZATION_FAILURE) }
     }
 
-    fn authentication(&self, session_type: SessionType) -> Option<&Authentication> {
-        let access = self.access.as_deref()?;
-        let asked = session_type == SessionType::Normal || access.discovery;
-        // Without secrets there is nothing to authenticate with.
-        (asked && !access.authentication.initiators.is_empty()).then_some(&access.authentication)
+    fn authentication(&self, login: &LoggedIn) -> Option<&Authentication> {
+        self.authentication.get_or_init(|| self.demanded(login)).as_ref()
     }
 
     fn random(&self, buffer: &mut [u8]) -> Result<(), Status> {
@@ -88,12 +148,22 @@ impl Gate for PortalGate<'_> {
     fn new_session(&self, login: &LoggedIn) -> Result<u16, Status> {
         // Checked again on the final values: every session is created or joined here.
         self.admit(login)?;
-        let proof = match self.authentication(login.session_type) {
-            Some(_) if login.user.is_none() => return Err(Status::AUTHENTICATION_FAILURE),
+        let proof = match self.authentication(login) {
+            Some(asked) if login.user.is_none() && !asked.is_optional => {
+                return Err(Status::AUTHENTICATION_FAILURE);
+            }
             Some(_) => Proof::Demanded,
             None => Proof::NotDemanded,
         };
-        let new = NewConnection { login, key: self.key(login), proof, id: self.id, mailbox: self.mailbox };
+        let new = NewConnection {
+            login,
+            key: self.key(login),
+            proof,
+            id: self.id,
+            mailbox: self.mailbox,
+            address: self.peer,
+            node: self.node(login).map(|(node, _)| node),
+        };
         let established = self.shared.sessions.establish(new, &self.shared.config.limits)?;
         self.shared.sessions_ended(&established.ended);
         let tsih = established.session.tsih;

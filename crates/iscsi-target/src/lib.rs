@@ -28,6 +28,7 @@ mod lock;
 mod mailbox;
 pub mod medium;
 mod memory;
+mod node;
 mod open_units;
 mod ordering;
 mod placement;
@@ -51,7 +52,10 @@ mod transport;
 mod unit;
 mod waiting;
 
-pub use config::{Access, ActsFor, Initiator, Limits, LunConfig, Portal, TargetConfig, Threads};
+pub use config::{
+    Access, ActsFor, DiskNames, Initiator, Limits, LunConfig, NodeConfig, Portal, Shown, TargetConfig,
+    Threads, User,
+};
 pub use error::{ConnectionEnd, TargetError};
 pub use policy::{BusyCount, SendPolicy};
 pub use scsi::ports::AccessState;

@@ -134,6 +134,7 @@ impl Read {
         let login = iscsi::login::target::LoggedIn {
             initiator_name: String::new(),
             user: None,
+            proven: None,
             target_name: String::new(),
             session_type: iscsi::login::SessionType::Normal,
             isid: [0; 6],

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use iscsi::login::is_iscsi_name;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::Backlog;
 use policy::SendPolicy;
@@ -17,20 +16,22 @@ use socket::options::TcpOptions;
 
 use crate::admission::{Admission, Room};
 use crate::clock::Clock;
-use crate::config::{Access, LunConfig, TargetConfig};
+use crate::config::{NodeConfig, TargetConfig};
 use crate::connection::Connection;
 use crate::core::Accepted;
-use crate::disks::Disks;
+use crate::effects::SharedEffects;
 use crate::error::TargetError;
 use crate::event_loop::{EventLoop, Handle, Newcomer};
 use crate::jobs::Pool;
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
+use crate::node::Nodes;
 use crate::placement::{self, Place};
 use crate::sessions::Sessions;
-use crate::shared::{Shared, may_stay};
+use crate::shared::Shared;
 use crate::state::StateFolder;
 use crate::statistics::{Board, ConnectionStatistics};
+use crate::table::Table;
 
 /// Longest time that a stop waits for connections to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -60,18 +61,15 @@ impl BoundTarget {
     /// # Errors
     /// When the configuration is invalid or a portal cannot be bound.
     pub fn bind(config: TargetConfig) -> Result<Self, TargetError> {
-        if !is_iscsi_name(&config.iqn) {
-            return Err(TargetError::Name(config.iqn));
-        }
         if config.portals.is_empty() {
             return Err(TargetError::NoPortal);
         }
         let state = config.state.as_deref().map(StateFolder::open).transpose()?;
-        let mut groups: Vec<u16> = config.portals.iter().map(|portal| portal.group).collect();
-        groups.sort_unstable();
-        groups.dedup();
+        let groups = config.portals.iter().map(|portal| portal.group).collect();
         let sessions = Arc::new(Sessions::default());
-        let disks = Disks::new(&config.luns, &config.iqn, groups, Arc::clone(&sessions) as _, state)?;
+        let effects = Arc::new(SharedEffects::new(Arc::clone(&sessions) as _, state));
+        let nothing = Arc::new(Table::empty(Arc::clone(&effects)));
+        let nodes = Nodes::new(&config.nodes, groups, effects)?;
         let (mut listeners, mut portals) = (Vec::new(), config.portals.clone());
         for portal in &mut portals {
             let listener = listen(portal.listen, &config.tcp)?;
@@ -80,7 +78,7 @@ impl BoundTarget {
             listeners.push(listener);
         }
         let pool = Pool::new(config.limits.disk_threads, config.limits.abandoned_bytes);
-        let shared = Shared::new(config, portals, disks, sessions, pool, Clock::System);
+        let shared = Shared::new(config, portals, nodes, nothing, sessions, pool, Clock::System);
         let shared = shared
             .map_err(|source| TargetError::Io { what: "cannot watch connections for their end", source })?;
         Ok(Self { listeners, shared: Arc::new(shared) })
@@ -150,15 +148,14 @@ impl RunningTarget {
         self.shared.sessions.sessions()
     }
 
-    /// Replaces the disks. Initiators are notified of added, removed and resized disks. A disk with the same number and
-    /// store keeps its reservations.
+    /// Replaces the target nodes: their disks and access rules change, nodes come and go. Initiators are notified of added, removed
+    /// and resized disks; a disk with the same number and store keeps its reservations. Initiators that may no longer log in are
+    /// asked to log out, and dropped when they have not within `patience`.
     ///
     /// # Errors
-    /// When a disk is invalid; nothing has changed then.
-    pub fn set_luns(&self, luns: &[LunConfig]) -> Result<(), TargetError> {
-        self.shared.disks.set(luns)?;
-        self.shared.refresh_views();
-        Ok(())
+    /// When a node or a disk is invalid; nothing has changed then.
+    pub fn set_nodes(&self, nodes: &[NodeConfig], patience: Duration) -> Result<(), TargetError> {
+        self.shared.set_nodes(nodes, patience)
     }
 
     /// Sets the send policy of all connections.
@@ -167,30 +164,20 @@ impl RunningTarget {
         self.shared.sessions.post_to_all(Notice::Send(send));
     }
 
-    /// Replaces the access rules. Initiators that may no longer log in are asked to log out, and dropped when they have
-    /// not within `patience`.
-    pub fn set_access(&self, access: Option<Access>, patience: Duration) {
-        let access = access.map(Arc::new);
-        lock(&self.shared.access).clone_from(&access);
-        self.shared.refresh_views();
-        if let Some(access) = access {
-            self.shared.sessions.post_to_sessions(|key| !may_stay(&access, key), Notice::LogOut(patience));
-        }
-    }
-
     /// Asks an initiator to log out, and drops its connections when it has not within `patience`. Returns how many
     /// connections were asked.
     pub fn ask_to_log_out(&self, initiator: &str, patience: Duration) -> usize {
         let notice = Notice::LogOut(patience);
         self.shared
             .sessions
-            .post_to_sessions(|key| key.initiator_name.eq_ignore_ascii_case(initiator), notice)
+            .post_to_chosen(|session, _| session.key.initiator_name.eq_ignore_ascii_case(initiator), notice)
     }
 
     /// Sets the access state of the disks through a portal group (implicit ALUA); returns false when there is no such
     /// group.
     pub fn set_access_state(&self, group: u16, state: AccessState) -> bool {
-        self.shared.disks.set_access_state(group, state)
+        // Each has to hear of it.
+        self.shared.nodes.all().iter().filter(|node| node.set_access_state(group, state)).count() > 0
     }
 
     /// Returns the statistics of its connections, open and ended.
@@ -445,8 +432,11 @@ mod tests {
         let most: i32 =
             std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
         let disk: Arc<dyn store::Store> = Arc::new(store::Zero::new(1 << 20));
-        let config =
-            TargetConfig::new("127.0.0.1:0".parse().unwrap(), "iqn.a.b:c", vec![LunConfig::new(0, disk)]);
+        let config = TargetConfig::new(
+            "127.0.0.1:0".parse().unwrap(),
+            "iqn.a.b:c",
+            vec![crate::LunConfig::new(0, disk)],
+        );
         // Bound and not started: nobody accepts.
         let target = BoundTarget::bind(config).unwrap();
         let connect = |_| TcpStream::connect_timeout(&target.addresses()[0], Duration::from_millis(300));

@@ -1,19 +1,22 @@
 //! A session: its I_T nexus, its connections, its tasks and the disks that its initiator sees.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use iscsi::login::chap::Credentials;
 use iscsi::target::Parked;
 use iscsi::{CommandSequence, Parameters};
-use scsi::{Lun, Nexus, UnitAttention};
+use scsi::{Disk, Lun, Nexus, UnitAttention};
 
 use crate::fence::{Epoch, NexusTasks, TaskOwner};
 use crate::gathering::Gathering;
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 use crate::memory::Share;
+use crate::node::Node;
 use crate::read::Read;
 use crate::table::Table;
 use crate::unit::Unit;
@@ -72,6 +75,10 @@ pub(crate) struct Session {
     /// [`Nexus::name`].
     pub(crate) nexus_name: String,
     pub(crate) key: SessionKey,
+    /// The target node; `None` for a discovery session.
+    pub(crate) node: Option<Arc<Node>>,
+    /// What its initiator has authenticated with.
+    pub(crate) proven: Option<Credentials>,
     /// The parameters negotiated by its leading connection.
     pub(crate) parameters: Parameters,
     pub(crate) commands: Arc<CommandSequence>,
@@ -101,6 +108,8 @@ pub(crate) struct Members {
 pub(crate) struct Member {
     pub(crate) id: u64,
     pub(crate) mailbox: Arc<Mailbox>,
+    /// The initiator's address.
+    pub(crate) address: IpAddr,
 }
 
 /// The tasks of a lost connection that can be reassigned (ErrorRecoveryLevel 2).
@@ -199,6 +208,13 @@ impl Session {
     /// Returns whether the initiator sees a logical unit.
     pub(crate) fn sees(&self, lun: Lun) -> bool {
         lock(&self.view).as_ref().is_some_and(|view| view.unit(lun).is_some())
+    }
+
+    /// Returns the number under which the initiator sees a disk.
+    pub(crate) fn number_of(&self, disk: &Disk) -> Option<Lun> {
+        let view = self.view()?;
+        let (lun, _) = view.luns.0.iter().find(|(_, seen)| Arc::ptr_eq(&seen.shared, &disk.shared))?;
+        Some(*lun)
     }
 
     /// Replaces the disks that the initiator sees. Establishes unit attentions for changes, once per session, and aborts

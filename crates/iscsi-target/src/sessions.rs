@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use iscsi::CommandSequence;
 use iscsi::login::Status;
 use iscsi::login::target::LoggedIn;
-use scsi::{Lun, Nexus, UnitAttention};
+use scsi::{Disk, Nexus, UnitAttention};
 
 use self::connections::Connections;
 use self::registry::Registry;
@@ -23,6 +23,7 @@ use crate::fence::Epoch;
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 use crate::memory::Memory;
+use crate::node::Node;
 use crate::session::{Lost, Member, Members, RecoverableTasks, Session, SessionKey};
 
 /// All connections and sessions of a target.
@@ -53,6 +54,10 @@ pub(crate) struct NewConnection<'a> {
     /// The number of the connection in the target.
     pub(crate) id: u64,
     pub(crate) mailbox: &'a Arc<Mailbox>,
+    /// The initiator's address.
+    pub(crate) address: IpAddr,
+    /// The target node; `None` for a discovery session.
+    pub(crate) node: Option<&'a Arc<Node>>,
 }
 
 /// A connection that has ended.
@@ -74,10 +79,12 @@ pub(crate) struct Established {
 }
 
 impl Attentions for Sessions {
-    fn raise(&self, lun: Lun, attention: UnitAttention, is_for: &dyn Fn(Recipient<'_>) -> bool) {
+    fn raise(&self, disk: &Disk, attention: UnitAttention, is_for: &dyn Fn(Recipient<'_>) -> bool) {
         for session in self.all() {
             let recipient = Recipient { instance: session.instance, nexus_name: &session.nexus_name };
-            if is_for(recipient) && session.sees(lun) {
+            if is_for(recipient)
+                && let Some(lun) = session.number_of(disk)
+            {
                 lock(&session.nexus).raise(lun, attention);
             }
         }
@@ -148,8 +155,8 @@ impl Sessions {
     /// # Errors
     /// The login status. While authentication is required, a session of another user is never reinstated.
     pub(crate) fn establish(&self, new: NewConnection<'_>, limits: &Limits) -> Result<Established, Status> {
-        let NewConnection { login, key, proof, id, mailbox } = new;
-        let member = || Member { id, mailbox: Arc::clone(mailbox) };
+        let NewConnection { login, key, proof, id, mailbox, address, node } = new;
+        let member = || Member { id, mailbox: Arc::clone(mailbox), address };
         if login.tsih != 0 {
             let session = self.find(login, &key)?;
             let old = {
@@ -206,6 +213,8 @@ impl Sessions {
             pending_events: Mutex::default(),
             tasks: Mutex::default(),
             is_closed: AtomicBool::new(false),
+            node: node.cloned(),
+            proven: login.proven.clone(),
             key,
         });
         // From here on, changes of disks and masks reach the session.
@@ -300,11 +309,12 @@ impl Sessions {
         ended
     }
 
-    /// Ends the sessions of the initiator of `of`, by name and user, and all their connections except `id`.
+    /// Ends the sessions with the same target of the initiator of `of`, by name and user, and all their connections except `id`.
     pub(crate) fn end_initiator(&self, of: &Session, id: u64, reason: &'static str) -> Vec<Arc<Epoch>> {
         let mut epochs = Vec::new();
         for session in self.all() {
-            if session.key.is_same_initiator(&of.key) && session.instance != of.instance {
+            let is_here = session.key.target_name == of.key.target_name;
+            if is_here && session.key.is_same_initiator(&of.key) && session.instance != of.instance {
                 epochs.extend(session.close_tasks());
                 session.post(Notice::Drop(reason));
             }
@@ -320,16 +330,17 @@ impl Sessions {
         }
     }
 
-    /// Posts a notice to the connections of the sessions that `chosen` selects; returns how many.
-    pub(crate) fn post_to_sessions(&self, chosen: impl Fn(&SessionKey) -> bool, notice: Notice) -> usize {
-        let all = self.all();
-        let chosen = all.iter().filter(|session| chosen(&session.key));
-        chosen
-            .map(|session| {
-                session.post(notice);
-                lock(&session.members).connections.len()
-            })
-            .sum()
+    /// Posts a notice to the connections that `chosen` selects by session and address; returns how many.
+    pub(crate) fn post_to_chosen(&self, chosen: impl Fn(&Session, IpAddr) -> bool, notice: Notice) -> usize {
+        let mut asked = 0;
+        for session in self.all() {
+            let members = lock(&session.members);
+            for member in members.connections.values().filter(|member| chosen(&session, member.address)) {
+                member.mailbox.post(notice);
+                asked += 1;
+            }
+        }
+        asked
     }
 }
 
@@ -353,6 +364,7 @@ mod tests {
         LoggedIn {
             initiator_name: "iqn.i".into(),
             user: None,
+            proven: None,
             target_name: "iqn.t".into(),
             session_type: SessionType::Normal,
             isid: [1; 6],
@@ -398,7 +410,7 @@ mod tests {
             proof: Proof,
             id: u64,
         ) -> Result<Arc<Session>, Status> {
-            let new = NewConnection { login, key, proof, id, mailbox: &mailbox() };
+            let new = NewConnection { login, key, proof, id, mailbox: &mailbox(), address: HERE, node: None };
             let established = self.sessions.establish(new, &self.limits);
             established.map(|established| established.session)
         }
@@ -432,7 +444,16 @@ mod tests {
         sessions.enter(1, &old, HERE, limits).unwrap();
         sessions.enter(2, &new, HERE, limits).unwrap();
         let establish = |id, mailbox| {
-            let new = NewConnection { login: &login(0, 0), key: key(), proof: Proof::Demanded, id, mailbox };
+            let login = &login(0, 0);
+            let new = NewConnection {
+                login,
+                key: key(),
+                proof: Proof::Demanded,
+                id,
+                mailbox,
+                address: HERE,
+                node: None,
+            };
             sessions.establish(new, limits).unwrap()
         };
         let (first, second) = (establish(1, &old).session, establish(2, &new));
@@ -472,7 +493,8 @@ mod tests {
         let boxes: Vec<_> = (0..4).map(|_| mailbox()).collect();
         let establish = |login: &LoggedIn, key, id: usize| {
             let (id, mailbox) = (id as u64, &boxes[id]);
-            let new = NewConnection { login, key, proof: Proof::Demanded, id, mailbox };
+            let new =
+                NewConnection { login, key, proof: Proof::Demanded, id, mailbox, address: HERE, node: None };
             sessions.establish(new, limits).map(|e| e.session)
         };
         let session = establish(&login(0, 0), key(), 0).unwrap();

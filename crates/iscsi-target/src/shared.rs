@@ -1,48 +1,37 @@
 //! State shared by the threads of a target.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use policy::SendPolicy;
 use record::Op;
 
 use crate::clock::Clock;
-use crate::config::{Access, Portal, TargetConfig};
-use crate::disks::Disks;
+use crate::config::{NodeConfig, Portal, TargetConfig};
+use crate::error::TargetError;
 use crate::inbound::Inbound;
 use crate::jobs::Pool;
 use crate::lock::lock;
 use crate::mailbox::Notice;
 use crate::memory::Memory;
-use crate::session::{Session, SessionKey};
+use crate::node::Nodes;
+use crate::session::Session;
 use crate::sessions::{EndedConnection, Sessions};
 use crate::sockets::Sockets;
 use crate::statistics::Board;
 use crate::table::Table;
-
-/// Returns whether the initiator of a session may log in. Without discovery authentication, a discovery session is
-/// judged by its name alone.
-pub(crate) fn may_log_in(access: &Access, key: &SessionKey) -> bool {
-    if key.target_name.starts_with("discovery ") && !access.discovery {
-        return access.lists(&key.initiator_name);
-    }
-    access.admits(&key.initiator_name, key.user.as_deref())
-}
-
-/// Returns whether a session may continue under these rules. Discovery sessions always may: SendTargets shows them the
-/// target only while they may use it.
-pub(crate) fn may_stay(access: &Access, key: &SessionKey) -> bool {
-    key.target_name.starts_with("discovery ") || may_log_in(access, key)
-}
 
 /// The state shared by all threads of a target.
 pub(crate) struct Shared {
     pub(crate) config: TargetConfig,
     /// The configured portals with their actual ports.
     pub(crate) portals: Vec<Portal>,
-    pub(crate) access: Mutex<Option<Arc<Access>>>,
     pub(crate) send: Mutex<SendPolicy>,
-    pub(crate) disks: Disks,
+    pub(crate) nodes: Nodes,
+    /// What a session sees that has no target.
+    nothing: Arc<Table>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) sockets: Sockets,
     /// Held while views are created, so that no session's view is replaced by an older one.
@@ -62,16 +51,17 @@ impl Shared {
     pub(crate) fn new(
         config: TargetConfig,
         portals: Vec<Portal>,
-        disks: Disks,
+        nodes: Nodes,
+        nothing: Arc<Table>,
         sessions: Arc<Sessions>,
         pool: Arc<Pool>,
         clock: Clock,
     ) -> std::io::Result<Self> {
         Ok(Self {
-            access: Mutex::new(config.access.clone().map(Arc::new)),
             send: Mutex::new(config.send),
             portals,
-            disks,
+            nodes,
+            nothing,
             sessions,
             sockets: Sockets::new()?,
             views: Mutex::default(),
@@ -95,37 +85,53 @@ impl Shared {
         *lock(&self.send)
     }
 
-    /// Returns the current access rules.
-    pub(crate) fn access(&self) -> Option<Arc<Access>> {
-        lock(&self.access).clone()
-    }
-
     /// Returns the disks of a new session. Drops the session when the rules no longer admit its initiator: they may have
     /// changed since the login was admitted.
-    pub(crate) fn begin_view(&self, session: &Session) -> Arc<Table> {
+    pub(crate) fn begin_view(&self, session: &Session, address: IpAddr) -> Arc<Table> {
         let _views = lock(&self.views);
         if let Some(view) = session.view() {
             return view;
         }
-        let access = self.access();
-        if access.as_deref().is_some_and(|access| !may_stay(access, &session.key)) {
+        let view = self.view_of(session);
+        if !self.may_stay(session, address) {
             session.post(Notice::Drop("the access rules no longer admit the initiator"));
         }
-        let view = self.disks.table().view(access.as_deref(), &session.key.initiator_name);
         let _ = session.set_view(&view);
         view
     }
 
-    /// Updates the disks that every session sees.
-    pub(crate) fn refresh_views(&self) {
+    /// Returns whether a session may continue for an initiator at this address. Discovery sessions always may: SendTargets shows them
+    /// a target only while they may use it.
+    fn may_stay(&self, session: &Session, address: IpAddr) -> bool {
+        session.node.as_ref().is_none_or(|node| {
+            let is_served = self.nodes.all().iter().any(|served| Arc::ptr_eq(served, node));
+            is_served && node.may_stay(&session.key, address)
+        })
+    }
+
+    fn view_of(&self, session: &Session) -> Arc<Table> {
+        match &session.node {
+            Some(node) => node.disks.table().view(node.access().as_deref(), &session.key.initiator_name),
+            None => Arc::clone(&self.nothing),
+        }
+    }
+
+    /// Replaces the target nodes, and updates the disks that every session sees. Initiators that may no longer log in are asked to log
+    /// out, and dropped when they have not within `patience`.
+    ///
+    /// # Errors
+    /// When a node is invalid; nothing has changed then.
+    pub(crate) fn set_nodes(&self, configs: &[NodeConfig], patience: Duration) -> Result<(), TargetError> {
         let _views = lock(&self.views);
-        let (access, table) = (self.access(), self.disks.table());
+        self.nodes.set(configs)?;
         for session in self.sessions.all() {
             if session.view().is_some() {
-                let view = table.view(access.as_deref(), &session.key.initiator_name);
-                let _ = session.set_view(&view);
+                let _ = session.set_view(&self.view_of(&session));
             }
         }
+        self.sessions
+            .post_to_chosen(|session, address| !self.may_stay(session, address), Notice::LogOut(patience));
+        Ok(())
     }
 
     /// Removes a connection from its session, and releases the session's resources with the last one.
@@ -139,7 +145,9 @@ impl Shared {
     pub(crate) fn sessions_ended(&self, sessions: &[Arc<Session>]) {
         for session in sessions {
             drop(session.close_tasks());
-            self.disks.table().luns.end(&lock(&session.nexus));
+            if let Some(node) = &session.node {
+                node.disks.table().luns.end(&lock(&session.nexus));
+            }
         }
     }
 

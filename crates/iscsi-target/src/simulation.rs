@@ -31,17 +31,19 @@ use self::kinds::CommandKind;
 use self::model::{Command, Model, TaskPlace, What};
 use self::store::{BLOCK, Kind, Log, SimStore};
 use crate::clock::{Clock, Manual};
-use crate::config::{Limits, LunConfig, Portal, TargetConfig};
+use crate::config::{Limits, LunConfig, NodeConfig, Portal, TargetConfig};
 use crate::core::Accepted;
 use crate::core::{Core, Taken};
-use crate::disks::Disks;
+use crate::effects::SharedEffects;
 use crate::error::ConnectionEnd;
 use crate::jobs::Pool;
 use crate::lock::lock;
 use crate::mailbox::Mailbox;
+use crate::node::Nodes;
 use crate::planted::{Bug, plant};
 use crate::sessions::Sessions;
 use crate::shared::Shared;
+use crate::table::Table;
 
 /// Random steps per seed, before all work must finish.
 const STEPS_OF_SEED: usize = 500;
@@ -92,12 +94,15 @@ impl World {
             ..Limits::default()
         };
         let sessions = Arc::new(Sessions::default());
-        let disks = Disks::new(&luns, IQN, vec![1], Arc::clone(&sessions) as _, None).expect("disks");
+        let effects = Arc::new(SharedEffects::new(Arc::clone(&sessions) as _, None));
+        let nothing = Arc::new(Table::empty(Arc::clone(&effects)));
+        let nodes = Nodes::new(&config.nodes, vec![1], effects).expect("nodes");
         let pool = Pool::manual(1 << 20);
         let portals: Vec<Portal> = config.portals.clone();
         let time = Clock::Manual(clock.clone());
         let shared = Arc::new(
-            Shared::new(config, portals, disks, sessions, Arc::clone(&pool), time).expect("an epoll"),
+            Shared::new(config, portals, nodes, nothing, sessions, Arc::clone(&pool), time)
+                .expect("an epoll"),
         );
         let (model, conns) = (Model::default(), Vec::new());
         Self {
@@ -372,8 +377,8 @@ impl World {
         }
         self.disk_bytes = size;
         self.stores.iter().for_each(|store| drop(::store::Store::resize(&**store, self.disk_bytes)));
-        self.shared.disks.set(&Self::luns(&self.stores)).expect("disks");
-        self.shared.refresh_views();
+        let nodes = [NodeConfig::new(IQN, Self::luns(&self.stores))];
+        self.shared.set_nodes(&nodes, Duration::from_secs(1)).expect("nodes");
         self.model.owe_attention_everywhere((0x2a, 0x09));
     }
 

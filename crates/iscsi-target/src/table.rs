@@ -6,9 +6,9 @@ use std::sync::Arc;
 use iscsi::Bhs;
 use iscsi::opcode::initiator as opcode;
 use scsi::cdb::Extent;
-use scsi::{Lun, Luns, UnitAttention};
+use scsi::{Disk, Lun, Luns, UnitAttention};
 
-use crate::config::Access;
+use crate::config::{Access, Shown};
 use crate::effects::SharedEffects;
 use crate::unit::Unit;
 
@@ -50,19 +50,35 @@ impl Table {
         }
     }
 
-    /// Returns the part of the table that an initiator sees. Those that see all share it: a session costs little.
+    /// Returns a table of no disks.
+    pub(crate) fn empty(effects: Arc<SharedEffects>) -> Self {
+        Self { luns: Luns::default(), units: Vec::new(), effects }
+    }
+
+    /// Returns the disks as an initiator sees them. Those that see all of them as they are share the table: a session costs
+    /// little.
     pub(crate) fn view(self: &Arc<Self>, access: Option<&Access>, initiator: &str) -> Arc<Self> {
-        let is_shown = |number: u16| access.is_none_or(|access| access.shows(initiator, number));
-        if self.luns.0.keys().all(|lun| is_shown(lun.0)) {
+        let Some(access) = access else { return Arc::clone(self) };
+        let shown: Vec<(Shown, &Disk)> = (self.luns.0.iter())
+            .filter_map(|(lun, disk)| Some((access.shows(initiator, lun.0)?, disk)))
+            .collect();
+        let is_same = |(shown, disk): &(Shown, &Disk)| {
+            shown.number == shown.disk && (!shown.read_only || disk.read_only)
+        };
+        if shown.len() == self.luns.0.len() && shown.iter().all(is_same) {
             return Arc::clone(self);
         }
-        let luns = self.luns.0.iter().filter(|(lun, _)| is_shown(lun.0));
-        let units = self.units.iter().zip(0_u16..).map(|(unit, n)| unit.clone().filter(|_| is_shown(n)));
-        Arc::new(Self {
-            luns: Luns(luns.map(|(lun, disk)| (*lun, disk.clone())).collect()),
-            units: units.collect(),
-            effects: Arc::clone(&self.effects),
-        })
+        let mut view = Self::empty(Arc::clone(&self.effects));
+        for (Shown { number, disk: own, read_only }, disk) in shown {
+            let read_only = disk.read_only || read_only;
+            view.luns.0.insert(Lun(number), Disk { read_only, ..disk.clone() });
+            let index = usize::from(number);
+            if view.units.len() <= index {
+                view.units.resize_with(index + 1, || None);
+            }
+            view.units[index] = self.unit(Lun(own)).cloned();
+        }
+        Arc::new(view)
     }
 
     /// Returns the unit attentions due to an initiator that has seen `before`, for the logical units of this table.

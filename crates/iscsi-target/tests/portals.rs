@@ -8,12 +8,12 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{Client, INITIATOR, IQN, Login, ram, start};
+use common::{Client, INITIATOR, IQN, Login, ram, set, start};
 use iscsi::NO_TAG;
 use iscsi::login::target::Moved;
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::LoginRequest;
-use iscsi_target::{Access, AccessState, Initiator, Limits, Portal};
+use iscsi_target::{Access, AccessState, Initiator, Limits, Portal, Shown};
 
 const OTHER: &str = "iqn.2026-11.example.roundtrip:other";
 
@@ -77,15 +77,19 @@ fn moved_target_redirects_logins() {
 
 fn masked(luns: &[u16]) -> Access {
     let initiators = vec![
-        Initiator { name: INITIATOR.into(), luns: Some(luns.to_vec()) },
-        Initiator { name: OTHER.into(), luns: None },
+        Initiator {
+            luns: Some(luns.iter().map(|&lun| Shown::same(lun)).collect()),
+            ..Initiator::new(INITIATOR)
+        },
+        Initiator::new(OTHER),
     ];
     Access { initiators, ..Access::default() }
 }
 
 #[test]
 fn initiator_sees_only_its_own_disks() {
-    let target = start(vec![ram(0, 1), ram(1, 1), ram(2, 1)], |config| config.access = Some(masked(&[0, 2])));
+    let target =
+        start(vec![ram(0, 1), ram(1, 1), ram(2, 1)], |config| config.nodes[0].access = Some(masked(&[0, 2])));
     let mut mine = Client::log_in(target.address(), &login());
     let mut other = Client::log_in(target.address(), &Login { initiator: OTHER, ..login() });
     assert_eq!((luns(&mut mine), luns(&mut other)), (vec![0, 2], vec![0, 1, 2]));
@@ -148,30 +152,32 @@ fn disk_changes_are_reported_to_sessions_that_see_them() {
         let pdu = client.until(opcode::ASYNC).1;
         (pdu.bhs.0[36], pdu.data.get(14).copied(), pdu.data.get(15).copied())
     };
-    target.set_luns(&[a.clone(), b.clone(), ram(5, 1)]).unwrap();
+    let three = [a.clone(), b.clone(), ram(5, 1)];
+    set(&target, &three, None);
     assert_eq!(event(&mut client), (0, Some(0x3f), Some(0x0e)), "reported LUNs data has changed");
     assert_eq!(luns(&mut client), [0, 1, 5]);
     a.store.resize(2 << 20).unwrap();
-    target.set_luns(&[a.clone(), b]).unwrap();
+    set(&target, &[a.clone(), b.clone()], None);
     assert_eq!(event(&mut client), (0, Some(0x3f), Some(0x0e)));
     assert_eq!(event(&mut client), (0, Some(0x2a), Some(0x09)), "capacity data has changed");
     assert_eq!(client.attentions(0), [(0x3f, 0x0e), (0x2a, 0x09)]);
     let capacity = client.read(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8).0;
     assert_eq!(capacity[..4], 4095_u32.to_be_bytes());
     // A changed mask is a LUN inventory change for the initiator that it affects.
-    target.set_access(Some(masked(&[1])), Duration::from_secs(1));
+    set(&target, &[a, b], Some(masked(&[1])));
     assert_eq!(event(&mut client), (0, Some(0x3f), Some(0x0e)));
     assert_eq!(luns(&mut client), [1]);
 }
 
 #[test]
 fn excluded_initiator_is_asked_to_log_out_and_then_dropped() {
-    let target = start(vec![ram(0, 1)], |_| ());
+    let lun = ram(0, 1);
+    let target = start(vec![lun.clone()], |_| ());
     let [mut polite, mut deaf] =
         [1, 2].map(|isid| Client::log_in(target.address(), &Login { isid, ..login() }));
     let begun = Instant::now();
     let only_other = Access { initiators: masked(&[]).initiators.split_off(1), ..Access::default() };
-    target.set_access(Some(only_other), Duration::from_secs(1));
+    set(&target, &[lun], Some(only_other));
     for client in [&mut polite, &mut deaf] {
         let event = client.until(opcode::ASYNC).1;
         assert_eq!((event.bhs.0[36], event.bhs.0[43]), (1, 1), "log out within a second");

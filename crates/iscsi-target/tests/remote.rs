@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use common::{Client, IQN, Login, start};
+use common::{Client, IQN, Login, set, start};
 use iscsi::opcode::target as opcode;
 use iscsi_target::LunConfig;
 use store::Operation;
@@ -257,7 +257,7 @@ fn two_targets_share_a_store_and_its_atomic_operations() {
         let mut client = Client::log_in(target.address(), &Login::default());
         client.attentions(0);
         store.resize(store.size_bytes() + (1 << 20)).unwrap();
-        target.set_luns(&[lun(&store)]).unwrap();
+        set(&target, &[lun(&store)], None);
         client.until(opcode::ASYNC);
         assert_eq!(client.attentions(0), [(0x2a, 9)], "{IQN}");
     }

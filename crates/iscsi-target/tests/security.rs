@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Client, INITIATOR, IQN, Login, ReserveOut, chap_proof, lun_field, ram, register, start};
+use common::{Client, INITIATOR, IQN, Login, ReserveOut, chap_proof, lun_field, ram, register, set, start};
 use iscsi::NO_TAG;
 use iscsi::login::chap::Credentials;
-use iscsi::login::target::Authentication;
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::{ScsiCommand, Snack, TextRequest};
-use iscsi_target::{Access, AccessState, ActsFor, Initiator, Limits, LunConfig, RunningTarget, Threads};
+use iscsi_target::{
+    Access, AccessState, ActsFor, Initiator, Limits, LunConfig, RunningTarget, Shown, Threads, User,
+};
 use store::Operation;
 use store::layer::{Delay, Hook, Layered};
 use store::{Ram, Store, StoreError};
@@ -184,22 +185,20 @@ fn lives(client: &mut Client, lun: u8) -> bool {
 }
 
 fn with_chap(discovery: bool) -> Access {
-    let credentials = |name: &str| Credentials { name: name.into(), secret: secret(name).into() };
-    let names = |name: &str| ActsFor::Names(vec![name.into()]);
-    Access {
-        authentication: Authentication {
-            initiators: ["alice", "bob", "one", "two", "nobody"].map(credentials).to_vec(),
-            own: None,
-        },
-        users: BTreeMap::from([
-            ("alice".into(), names(ALICE)),
-            ("bob".into(), names(BOB)),
-            ("one".into(), ActsFor::Any),
-            ("two".into(), ActsFor::Any),
-        ]),
-        discovery,
-        initiators: Vec::new(),
-    }
+    let names = |names: &[&str]| ActsFor::Names(names.iter().map(|&name| name.into()).collect());
+    let user = |(name, acts_for): (&str, ActsFor)| User {
+        credentials: Credentials { name: name.into(), secret: secret(name).into() },
+        acts_for,
+        own: None,
+    };
+    let users = [
+        ("alice", names(&[ALICE])),
+        ("bob", names(&[BOB])),
+        ("one", ActsFor::Any),
+        ("two", ActsFor::Any),
+        ("nobody", names(&[])),
+    ];
+    Access { users: users.map(user).to_vec(), discovery, ..Access::default() }
 }
 
 fn secret(user: &str) -> String {
@@ -214,7 +213,7 @@ fn chap(address: SocketAddr, login: &Login<'_>, user: &str) -> (Client, u16) {
 
 #[test]
 fn chap_user_cannot_use_the_name_or_session_of_another() {
-    let target = start(vec![ram(0, 1)], |config| config.access = Some(with_chap(true)));
+    let target = start(vec![ram(0, 1)], |config| config.nodes[0].access = Some(with_chap(true)));
     let address = target.address();
     let bobs = Login { initiator: BOB, keys: "MaxConnections=4", ..Login::default() };
     let (mut bob, status) = chap(address, &bobs, "bob");
@@ -252,7 +251,7 @@ fn chap_user_cannot_use_the_name_or_session_of_another() {
 
 #[test]
 fn two_users_with_one_name_and_isid_share_neither_session_nor_reservation() {
-    let target = start(vec![ram(0, 1)], |config| config.access = Some(with_chap(true)));
+    let target = start(vec![ram(0, 1)], |config| config.nodes[0].access = Some(with_chap(true)));
     let address = target.address();
     let login = Login { initiator: SHARED, keys: "MaxConnections=4", ..Login::default() };
     let (mut one, status) = chap(address, &login, "one");
@@ -301,8 +300,7 @@ fn two_users_with_one_name_and_isid_share_neither_session_nor_reservation() {
 
 #[test]
 fn login_cannot_change_its_declared_keys() {
-    let listed =
-        Access { initiators: vec![Initiator { name: INITIATOR.into(), luns: None }], ..Access::default() };
+    let listed = Access { initiators: vec![Initiator::new(INITIATOR)], ..Access::default() };
     let discovery = format!("InitiatorName={INITIATOR} SessionType=Discovery");
     let normal = format!("InitiatorName={INITIATOR} TargetName={IQN} SessionType=Normal");
     let changes = [
@@ -318,7 +316,7 @@ fn login_cannot_change_its_declared_keys() {
     for access in [None, Some(listed), Some(with_chap(false)), Some(with_chap(true))] {
         let has_chap = access.as_ref().is_some_and(|access| !access.users.is_empty());
         let asks_discovery = access.as_ref().is_some_and(|access| access.discovery);
-        let target = start(vec![ram(0, 1)], |config| config.access = access);
+        let target = start(vec![ram(0, 1)], |config| config.nodes[0].access = access);
         for (names, change) in &changes {
             let is_discovery = names.contains("Discovery");
             let proves = has_chap && (asks_discovery || !is_discovery);
@@ -362,10 +360,10 @@ fn login_cannot_change_its_declared_keys() {
 #[test]
 fn an_unlisted_initiator_is_refused_and_discovers_nothing() {
     for has_chap in [false, true] {
-        let listed = vec![Initiator { name: INITIATOR.into(), luns: None }];
+        let listed = vec![Initiator::new(INITIATOR)];
         let access = if has_chap { with_chap(true) } else { Access::default() };
         let access = Access { initiators: listed, ..access };
-        let target = start(vec![ram(0, 1)], |config| config.access = Some(access));
+        let target = start(vec![ram(0, 1)], |config| config.nodes[0].access = Some(access));
         for session in ["Normal", "Discovery"] {
             // A discovery session does not disclose whether a name is listed: the response is empty.
             let unlisted = if session == "Normal" { AUTHORIZATION_FAILURE } else { 0 };
@@ -452,12 +450,15 @@ fn discovery_session_accepts_only_text_nop_and_logout() {
 
 #[test]
 fn reset_affects_only_luns_visible_to_its_sender() {
-    let see = |name: &str, luns: Option<Vec<u16>>| Initiator { name: name.into(), luns };
+    let see = |name: &str, luns: Option<Vec<u16>>| Initiator {
+        luns: luns.map(|luns| luns.into_iter().map(Shown::same).collect()),
+        ..Initiator::new(name)
+    };
     let access = Access {
         initiators: vec![see(INITIATOR, Some(vec![0])), see(ALICE, None), see(BOB, None)],
         ..Access::default()
     };
-    let target = start(vec![ram(0, 1), ram(1, 1)], |config| config.access = Some(access));
+    let target = start(vec![ram(0, 1), ram(1, 1)], |config| config.nodes[0].access = Some(access));
     let address = target.address();
     let mut holder = ready(address, &Login { initiator: ALICE, ..Login::default() }, &[0, 1]);
     let mut third = ready(address, &Login { initiator: BOB, ..Login::default() }, &[0, 1]);
@@ -906,7 +907,7 @@ fn change_is_reported_once_to_each_other_session_and_never_to_its_originator() {
         assert!(target.set_access_state(1, AccessState::Optimized));
         others(&mut sessions, &mut stranger, (0x2a, 0x06), 0);
         lun.store.resize((round + 2) << 20).unwrap();
-        target.set_luns(std::slice::from_ref(&lun)).unwrap();
+        set(&target, std::slice::from_ref(&lun), None);
         others(&mut sessions, &mut stranger, (0x2a, 0x09), 0);
     }
 }

@@ -9,7 +9,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{Client, Login, ram, start};
+use common::{Client, Login, ram, set, start};
 use iscsi::opcode::target as opcode;
 use iscsi_target::{RunningTarget, SendPolicy};
 
@@ -158,7 +158,7 @@ fn busy_polling_thread_handles_notices_and_close() {
     client.attentions(0);
     burst(&mut client, 20);
     // A notice, and the close.
-    target.set_luns(&[ram(0, 1), ram(1, 1)]).unwrap();
+    set(&target, &[ram(0, 1), ram(1, 1)], None);
     client.until(opcode::ASYNC);
     let begun = Instant::now();
     let statistics = target.statistics_handle();

@@ -142,8 +142,8 @@ pub fn failures(run: &RunResult) -> String {
 
 /// The operations that passed the `stats` layers of a target's disks, by LUN.
 #[must_use]
-pub fn disks(all: &[(u16, Vec<Passed>)]) -> String {
-    let mut t = table(&["LUN", "operation", "count", "MB", "mean us", "p50", "p99", "max", "errors"]);
+pub fn disks<K: std::fmt::Display>(all: &[(K, Vec<Passed>)]) -> String {
+    let mut t = table(&["disk", "operation", "count", "MB", "mean us", "p50", "p99", "max", "errors"]);
     for (lun, passed) in all.iter().flat_map(|(lun, rows)| rows.iter().map(move |row| (lun, row))) {
         let name = match passed.operation {
             Operation::Read => "read",

@@ -156,7 +156,7 @@ fn statistics_are_under_their_headings() {
     };
     let found = cells(&disks(&[(4, vec![passed])]));
     for (heading, expected) in [
-        ("LUN", "4"),
+        ("disk", "4"),
         ("operation", "unmap"),
         ("count", "5 000"),
         ("MB", "12.3"),

@@ -14,7 +14,7 @@ use iscsi_target::{
 };
 use sandbox::Sandbox;
 use serde_json::json;
-use target_config::{OpenDisks, Served, TargetFile};
+use target_config::{DiskSpec, NodeFile, OpenDisks, Served, TargetFile, served};
 
 use crate::print::{print_json_line, print_line};
 use crate::stop::Stop;
@@ -22,7 +22,7 @@ use crate::{Failure, args, log};
 
 /// Serve disks over iSCSI
 ///
-/// Prints one line `ready ADDRESS IQN` on stdout for each portal when it listens, and serves until SIGTERM or
+/// Prints one line `ready ADDRESS IQN` on stdout for each portal and target when it listens, and serves until SIGTERM or
 /// Ctrl-C. With --config, SIGHUP reloads disks, access rules and the send policy. SIGUSR1 switches the debug log on and off.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -40,7 +40,7 @@ pub(crate) struct TargetArgs {
     /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE, file:PATH[,size=SIZE] or dev:PATH, options
     /// ,bs=512|4k ,pbs=4k ,readonly ,removable ,direct ,shared=yes, and layers (docs/target.md); repeatable
     #[arg(long = "lun", value_parser = target_config::lun, required_unless_present = "config", value_name = "N=STORE")]
-    luns: Vec<(u16, store::StoreSpec)>,
+    luns: Vec<(u16, DiskSpec)>,
     /// TOML file with portals, disks, access and limits (docs/target.md); other options take precedence or add to it
     #[arg(long, value_name = "FILE.toml")]
     config: Option<std::path::PathBuf>,
@@ -96,12 +96,17 @@ fn check_cpus(cpus: &[usize]) -> anyhow::Result<()> {
 /// Reads the configuration file and applies the command line to it.
 fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
     let mut file = args.config.as_deref().map(target_config::file::read).transpose()?.unwrap_or_default();
-    file.iqn = args.iqn.clone().or(file.iqn);
     file.state = args.state.clone().or(file.state);
-    file.luns.extend(args.luns.iter().cloned());
+    if file.nodes.is_empty() {
+        file.nodes.push(NodeFile::default());
+    }
+    // The command line speaks of the first target.
+    let node = &mut file.nodes[0];
+    node.iqn = args.iqn.clone().or_else(|| node.iqn.take());
+    node.luns.extend(args.luns.iter().cloned());
     file.portals.extend(args.portals.iter().cloned());
     if let Some(path) = &args.access {
-        file.access = Some(target_config::access::read(path)?);
+        file.nodes[0].access = Some(target_config::access::read(path)?);
     }
     for limit in &args.limits {
         let (name, value) = limit.split_once('=').with_context(|| format!("'{limit}': write NAME=VALUE"))?;
@@ -124,9 +129,8 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let file = read(args).map_err(Failure::Usage)?;
     let mut disks = OpenDisks::default();
-    let iqn = file.iqn.clone().unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
     let mut config = TargetConfig {
-        access: file.access.clone(),
+        nodes: Vec::new(),
         send: args.send.or(file.send).unwrap_or_default(),
         threads: match args.threads {
             None => Threads::PerCpu,
@@ -137,7 +141,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         cpus: args.cpus.clone(),
         tcp: args.tcp.options(true),
         state: file.state.clone(),
-        ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), &iqn, Vec::new())
+        ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), "", Vec::new())
     };
     if !file.portals.is_empty() {
         config.portals.clone_from(&file.portals);
@@ -148,24 +152,32 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     sandbox::open_files::provide(config.limits.connections);
     let usage = |error: anyhow::Error| Failure::Usage(error);
     // Inside the sandbox other processes are not visible.
-    for (number, spec) in &file.luns {
-        spec.check_unused().with_context(|| format!("LUN {number}")).map_err(usage)?;
+    let declared = file.disks();
+    for (key, spec) in &declared {
+        spec.store.check_unused().with_context(|| key.to_string()).map_err(usage)?;
     }
     // Files and devices are opened and ports bound between the two halves of the sandbox.
     let reread = args.config.iter().flat_map(|config| [Some(config), args.access.as_ref()]);
-    let plan = args.privileges.plan(&config, &file.luns, reread.flatten().cloned().collect());
+    let plan = args.privileges.plan(&config, &declared, reread.flatten().cloned().collect());
     let prepared = plan.prepare().map_err(|e| usage(e.into()))?;
-    config.luns = disks.open(&file.luns).map_err(usage)?;
-    let mut served = Served::new(&file, disks);
+    config.nodes = served::nodes(&file, &disks.open(&declared).map_err(usage)?);
+    let names: Vec<(String, Option<Vec<u16>>)> =
+        config.nodes.iter().map(|node| (node.iqn.clone(), node.groups.clone())).collect();
+    let groups: Vec<u16> = config.portals.iter().map(|portal| portal.group).collect();
+    let mut served = Served::new(file, disks);
     let bound = BoundTarget::bind(config).map_err(|e| usage(e.into()))?;
     let sandbox = prepared.lock().map_err(|e| usage(e.into()))?;
     tracing::info!("sandbox: {sandbox}");
     let target = bound.start().map_err(|e| usage(e.into()))?;
-    for address in target.addresses() {
-        if args.json {
-            print_json_line(&json!({ "ready": address, "iqn": iqn }))?;
-        } else {
-            print_line(format_args!("ready {address} {iqn}"));
+    for (address, group) in target.addresses().iter().zip(&groups) {
+        let reached =
+            |reached: &Option<Vec<u16>>| reached.as_ref().is_none_or(|groups| groups.contains(group));
+        for (iqn, _) in names.iter().filter(|(_, groups)| reached(groups)) {
+            if args.json {
+                print_json_line(&json!({ "ready": address, "iqn": iqn }))?;
+            } else {
+                print_line(format_args!("ready {address} {iqn}"));
+            }
         }
     }
     std::io::stdout().flush().context("writing to stdout").map_err(Failure::Work)?;
@@ -230,7 +242,7 @@ fn reload(
     let explain = |error| confine::explain(sandbox, error);
     let file = read(args).map_err(explain)?;
     let send = args.send.or(file.send).unwrap_or_default();
-    confine::check(sandbox, &file.luns)?;
+    confine::check(sandbox, &file.disks())?;
     served.reload(file, target, LOG_OUT_PATIENCE).map_err(explain)?;
     target.set_send(send);
     Ok(())

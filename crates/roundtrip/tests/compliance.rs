@@ -61,6 +61,8 @@ fn reported() -> BTreeSet<String> {
             revision: "1".into(),
             serial: "s".into(),
             target_name: "iqn.t".into(),
+            naa: None,
+            t10: None,
         },
         block_bytes: 512,
         blocks: 2048,

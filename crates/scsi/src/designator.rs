@@ -18,12 +18,14 @@ pub(crate) struct Designator {
 /// The designators of a disk.
 pub(crate) fn designators(disk: &Disk) -> [Designator; 2] {
     // NAA 3h: locally assigned.
-    let naa = 0x3000_0000_0000_0000 | (disk.designator() & 0x0fff_ffff_ffff_ffff);
+    let local = || 0x3000_0000_0000_0000 | (disk.designator() & 0x0fff_ffff_ffff_ffff);
+    let naa = disk.identity.naa.clone().unwrap_or_else(|| local().to_be_bytes().to_vec());
     let mut vendor = vec![b' '; 8];
     ascii(&mut vendor, &disk.identity.vendor);
-    vendor.extend(disk.identity.serial.bytes().filter(|b| (0x20..0x7f).contains(b)).take(64));
+    let own = disk.identity.t10.as_ref().unwrap_or(&disk.identity.serial);
+    vendor.extend(own.bytes().filter(|b| (0x20..0x7f).contains(b)).take(128));
     [
-        Designator { code_set: 0x01, kind: 0x03, value: naa.to_be_bytes().to_vec() },
+        Designator { code_set: 0x01, kind: 0x03, value: naa },
         Designator { code_set: 0x02, kind: 0x01, value: vendor },
     ]
 }

@@ -28,6 +28,10 @@ pub struct Identity {
     pub serial: String,
     /// The target's iSCSI name, for the target port's designator.
     pub target_name: String,
+    /// NAA designator, 8 or 16 bytes (SPC-4 7.8.6.6); `None`: a locally assigned one, made of target name and serial number.
+    pub naa: Option<Vec<u8>>,
+    /// VENDOR SPECIFIC IDENTIFIER of the T10 vendor ID designator; `None`: the serial number.
+    pub t10: Option<String>,
 }
 
 /// The fixed properties of a disk, and the shared state that initiators change.
@@ -202,6 +206,8 @@ pub(crate) fn example() -> Disk {
             product: "disk".into(),
             revision: "0.1".into(),
             serial: "abc123".into(),
+            naa: None,
+            t10: None,
             target_name: "iqn.2026-11.example:t".into(),
         },
         block_bytes: 512,

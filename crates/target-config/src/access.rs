@@ -19,13 +19,14 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use ipnet::IpNet;
 use iscsi::login::chap::Credentials;
 use iscsi::login::is_iscsi_name;
-use iscsi::login::target::Authentication;
-use iscsi_target::{Access, ActsFor, Initiator};
+use iscsi_target::{Access, ActsFor, Initiator, Shown, User};
 use serde::Deserialize;
 
 use crate::text::read_text;
@@ -42,8 +43,10 @@ pub(crate) struct AccessFile {
     #[serde(default)]
     initiators: Vec<Listed>,
     #[serde(default)]
+    addresses: Vec<String>,
+    #[serde(default)]
     chap: Vec<Chap>,
-    mutual: Option<User>,
+    mutual: Option<Credential>,
 }
 
 /// An initiator: its name, or its name and the disks that it sees.
@@ -58,7 +61,26 @@ enum Listed {
 #[serde(deny_unknown_fields)]
 struct Masked {
     name: String,
-    luns: Option<Vec<u16>>,
+    luns: Option<Vec<Seen>>,
+    #[serde(default)]
+    read_only: bool,
+}
+
+/// A disk that an initiator sees: its number, or how it sees it.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Seen {
+    Number(u16),
+    Mapped(Mapped),
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mapped {
+    lun: Option<u16>,
+    disk: u16,
+    #[serde(default)]
+    read_only: bool,
 }
 
 #[derive(Deserialize)]
@@ -67,11 +89,12 @@ struct Chap {
     name: String,
     secret: String,
     initiators: Option<WordOr<Vec<String>>>,
+    mutual: Option<Credential>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct User {
+struct Credential {
     name: String,
     secret: String,
 }
@@ -101,55 +124,80 @@ impl AccessFile {
 
 fn checked(file: AccessFile) -> anyhow::Result<Access> {
     ensure!(
-        !file.chap.is_empty() || !file.initiators.is_empty(),
-        "no rules: configure at least one user under chap or one of the initiators, or omit the file"
+        !file.chap.is_empty() || !file.initiators.is_empty() || !file.addresses.is_empty(),
+        "no rules: configure at least one user under chap, one of the initiators or an address, or omit the file"
     );
     ensure!(
         !file.chap.is_empty() || file.mutual.is_none(),
         "mutual: without chap no initiator authenticates; add an initiator's name and secret under chap"
     );
-    let (mut users, mut acting): (Vec<User>, _) = (Vec::new(), BTreeMap::new());
-    for Chap { name, secret, initiators } in file.chap {
+    let mut users: Vec<User> = Vec::new();
+    for Chap { name, secret, initiators, mutual } in file.chap {
         check_user(&name, &secret)?;
+        let acts_for = acts_for(initiators).with_context(|| format!("chap '{name}'"))?;
         for other in &users {
-            ensure!(other.name != name, "chap: the user '{name}' is given twice");
+            let is_namesake = other.credentials.name == name;
             ensure!(
-                other.secret != secret,
+                !is_namesake || are_apart(&other.acts_for, &acts_for),
+                "chap: the user '{name}' is given twice; users with one name need initiators of their own"
+            );
+            ensure!(
+                other.credentials.secret != secret.as_bytes(),
                 "chap: '{}' and '{name}' have one secret; give each user a secret of its own",
-                other.name
+                other.credentials.name
             );
         }
-        let acts_for = acts_for(initiators).with_context(|| format!("chap '{name}'"))?;
-        acting.insert(name.clone(), acts_for);
-        users.push(User { name, secret });
+        if let Some(mutual) = &mutual {
+            check_user(&mutual.name, &mutual.secret)?;
+        }
+        let credentials = Credentials { name, secret: secret.into_bytes() };
+        users.push(User { credentials, acts_for, own: mutual.map(credentials_of) });
     }
     if let Some(mutual) = &file.mutual {
         check_user(&mutual.name, &mutual.secret)?;
-        let is_shared = users.iter().any(|user| user.secret == mutual.secret);
+    }
+    let own = file.mutual.map(credentials_of);
+    for mutual in own.iter().chain(users.iter().filter_map(|user| user.own.as_ref())) {
+        let is_shared = users.iter().any(|user| user.credentials.secret == mutual.secret);
         ensure!(!is_shared, "mutual: a user under chap has the same secret; give the target one of its own");
     }
-    let initiators: Vec<Initiator> = file.initiators.into_iter().map(listed).collect();
+    let initiators: Vec<Initiator> =
+        file.initiators.into_iter().map(listed).collect::<anyhow::Result<_>>()?;
     check_names(initiators.iter().map(|initiator| &*initiator.name)).context("initiators")?;
     let is_listed = |name: &str| initiators.iter().any(|listed| listed.name.eq_ignore_ascii_case(name));
-    for (user, acts_for) in &acting {
-        let ActsFor::Names(names) = acts_for else { continue };
+    for user in &users {
+        let ActsFor::Names(names) = &user.acts_for else { continue };
         let missing = names.iter().find(|name| !initiators.is_empty() && !is_listed(name));
         if let Some(missing) = missing {
             anyhow::bail!(
-                "chap '{user}': '{missing}' is not on the list of initiators; add it to that list or remove it from this user"
+                "chap '{}': '{missing}' is not on the list of initiators; add it to that list or remove it from this user",
+                user.credentials.name
             );
         }
     }
-    let credentials = |user: User| Credentials { name: user.name, secret: user.secret.into_bytes() };
-    Ok(Access {
-        authentication: Authentication {
-            initiators: users.into_iter().map(credentials).collect(),
-            own: file.mutual.map(credentials),
-        },
-        users: acting,
-        discovery: file.discovery,
-        initiators,
-    })
+    let addresses = file.addresses.iter().map(|text| network(text)).collect::<anyhow::Result<_>>()?;
+    Ok(Access { users, own, discovery: file.discovery, initiators, addresses })
+}
+
+fn credentials_of(Credential { name, secret }: Credential) -> Credentials {
+    Credentials { name, secret: secret.into_bytes() }
+}
+
+/// Returns whether two users act for initiators of their own.
+fn are_apart(one: &ActsFor, other: &ActsFor) -> bool {
+    match (one, other) {
+        (ActsFor::Names(one), ActsFor::Names(other)) => {
+            !one.iter().any(|name| other.iter().any(|other| other.eq_ignore_ascii_case(name)))
+        }
+        _ => false,
+    }
+}
+
+/// Parses an address or a network.
+fn network(text: &str) -> anyhow::Result<IpNet> {
+    let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    network
+        .with_context(|| format!("addresses: '{text}': write an address or a network, such as 192.0.2.0/24"))
 }
 
 fn check_user(name: &str, secret: &str) -> anyhow::Result<()> {
@@ -193,11 +241,32 @@ fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn listed(listed: Listed) -> Initiator {
-    match listed {
-        Listed::Name(name) => Initiator { name, luns: None },
-        Listed::Masked(Masked { name, luns }) => Initiator { name, luns },
+fn listed(listed: Listed) -> anyhow::Result<Initiator> {
+    let Masked { name, luns, read_only } = match listed {
+        Listed::Name(name) => Masked { name, luns: None, read_only: false },
+        Listed::Masked(masked) => masked,
+    };
+    let shown = |seen: Seen| match seen {
+        Seen::Number(number) => Shown::same(number),
+        Seen::Mapped(Mapped { lun, disk, read_only }) => {
+            Shown { number: lun.unwrap_or(disk), disk, read_only }
+        }
+    };
+    let luns: Option<Vec<Shown>> = luns.map(|luns| luns.into_iter().map(shown).collect());
+    for (index, shown) in luns.iter().flatten().enumerate() {
+        ensure!(shown.number <= 255, "initiators: '{name}': LUN {}: use 0 to 255", shown.number);
+        let clash = |other: &&Shown| other.number == shown.number || other.disk == shown.disk;
+        if let Some(other) = luns.iter().flatten().take(index).find(clash) {
+            anyhow::bail!(
+                "initiators: '{name}' sees LUN {} of disk {} and LUN {} of disk {}; show each disk once, under a number of its own",
+                other.number,
+                other.disk,
+                shown.number,
+                shown.disk
+            );
+        }
     }
+    Ok(Initiator { name, luns, read_only })
 }
 
 #[cfg(test)]
@@ -209,9 +278,9 @@ mod tests {
         let user = "[[chap]]\nname = 'a'\nsecret = 'twelve bytes'\ninitiators = 'any'\n";
         let bound = "[[chap]]\nname = 'b'\nsecret = 'thirteen bytes'\ninitiators = ['iqn.2000-01.b']\n";
         let good = parse(&format!("{user}{bound}")).expect("good");
-        assert!(good.discovery && good.authentication.initiators[0].name == "a");
-        assert_eq!(good.users["a"], ActsFor::Any);
-        assert_eq!(good.users["b"], ActsFor::Names(vec!["iqn.2000-01.b".into()]));
+        assert!(good.discovery && good.users[0].credentials.name == "a");
+        assert_eq!(good.users[0].acts_for, ActsFor::Any);
+        assert_eq!(good.users[1].acts_for, ActsFor::Names(vec!["iqn.2000-01.b".into()]));
         parse(&format!("initiators = ['IQN.2000-01.B']\n{user}{bound}")).expect("listed, in another case");
         let chap = "[[chap]]\nname = 'a'\nsecret = 'twelve bytes'\n";
         for (text, word) in [
@@ -232,10 +301,37 @@ mod tests {
             (&format!("{user}{}", bound.replace("thirteen bytes", "twelve bytes")), "have one secret"),
             (&format!("initiators = ['iqn.2000-01.a']\n{bound}"), "not on the list"),
             ("initiators = ['IQN.a:b', { name = 'iqn.a:b', luns = [1] }]", "the same name"),
+            (&format!("{bound}{}", bound.replace("thirteen", "fourteen")), "initiators of their own"),
+            ("addresses = ['192.0.2.0/33']", "192.0.2.0/33"),
+            ("addresses = ['host']", "'host'"),
+            ("initiators = [{ name = 'iqn.a:b', luns = [0, { lun = 0, disk = 1 }] }]", "a number of its own"),
+            ("initiators = [{ name = 'iqn.a:b', luns = [0, { lun = 1, disk = 0 }] }]", "show each disk once"),
+            ("initiators = [{ name = 'iqn.a:b', luns = [{ lun = 256, disk = 0 }] }]", "LUN 256"),
+            (
+                &format!("{chap}initiators = 'any'\nmutual = {{ name = 't', secret = 'twelve bytes' }}"),
+                "of its own",
+            ),
+            (&format!("{chap}initiators = 'any'\nmutual = {{ name = 't', secret = 'short' }}"), "12 to 255"),
         ] {
             let error = parse(text).map(|_| ()).expect_err(text);
             assert!(format!("{error:#}").contains(word), "{error:#}");
         }
+    }
+
+    #[test]
+    fn disks_are_mapped_and_namesakes_bound() {
+        let text = "addresses = ['192.0.2.0/24', '2001:db8::1']
+            initiators = ['iqn.a:c', { name = 'iqn.a:b', read_only = true, luns = [3, { lun = 7, disk = 0, read_only = true }] }]
+            [[chap]]\nname = 'u'\nsecret = 'twelve bytes'\ninitiators = ['iqn.a:b']
+            mutual = { name = 't', secret = 'thirteen bytes' }
+            [[chap]]\nname = 'u'\nsecret = 'other twelve'\ninitiators = ['iqn.a:c']";
+        let access = parse(text).expect("good");
+        let shown = [Shown::same(3), Shown { number: 7, disk: 0, read_only: true }];
+        assert_eq!(access.initiators[1].luns.as_deref(), Some(&shown[..]));
+        assert!(access.initiators[1].read_only && !access.initiators[0].read_only);
+        assert_eq!(access.users[0].own.as_ref().expect("mutual").name, "t");
+        assert_eq!(access.users_for("iqn.a:c").count(), 1);
+        assert_eq!(access.addresses.len(), 2);
     }
 
     #[test]
@@ -248,11 +344,15 @@ mod tests {
             .map(|line| format!("{}\n", line.trim_start_matches("//!")))
             .collect();
         let access = parse(&example).expect("the example");
-        assert_eq!(access.users["alice"], ActsFor::Names(vec!["iqn.1993-08.org.debian:01:abc".into()]));
+        assert_eq!(access.users[0].acts_for, ActsFor::Names(vec!["iqn.1993-08.org.debian:01:abc".into()]));
         for text in include_str!("../../../docs/target.md").split("```toml\n").skip(1) {
             let text = text.split("```").next().expect("a part");
             if text.contains("[mutual]") {
                 assert_eq!(parse(text).expect("docs/target.md").users, access.users);
+            } else if text.contains("[luns") {
+                crate::file::parse(text).expect(text).check_masks().expect(text);
+            } else {
+                assert_eq!(parse(text).expect(text).initiators[1].luns.as_ref().map(Vec::len), Some(2));
             }
         }
     }

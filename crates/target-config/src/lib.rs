@@ -26,13 +26,15 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod disk;
 pub mod file;
 pub mod limits;
 mod open_disks;
-mod served;
+pub mod served;
 mod text;
 mod word_or;
 
-pub use file::{TargetFile, lun};
-pub use open_disks::{Next, OpenDisks};
+pub use disk::{DiskSpec, lun};
+pub use file::{DEFAULT_IQN, NodeFile, TargetFile};
+pub use open_disks::{DiskKey, Next, OpenDisks, Which};
 pub use served::Served;

@@ -1,6 +1,7 @@
 //! The served disks, and their atomic replacement: all changes take effect or none.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,13 +11,33 @@ use store::layer::Passed;
 use store::spec::StoreKind;
 use store::{Owner, Store, StoreSpec};
 
+use crate::disk::DiskSpec;
+use crate::file::DEFAULT_IQN;
+
+/// A disk of a target: the target's name in lower case, and the number.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DiskKey {
+    /// The target's iSCSI name, in lower case.
+    pub iqn: Arc<str>,
+    /// The disk's number.
+    pub number: u16,
+}
+
+impl fmt::Display for DiskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LUN {}", self.number)?;
+        // A target without a name is the only one.
+        if *self.iqn == *DEFAULT_IQN { Ok(()) } else { write!(f, " of {}", self.iqn) }
+    }
+}
+
 /// The served disks with their specifications.
 #[derive(Default)]
-pub struct OpenDisks(BTreeMap<u16, OpenDisk>);
+pub struct OpenDisks(BTreeMap<DiskKey, OpenDisk>);
 
 #[derive(Clone)]
 struct OpenDisk {
-    spec: StoreSpec,
+    spec: DiskSpec,
     store: Arc<dyn Store>,
     /// The owner that its file is claimed for.
     owner: Arc<Owner>,
@@ -25,7 +46,7 @@ struct OpenDisk {
 /// A prepared set of disks, checked and open. It does not affect the current disks until [`Next::commit`]; dropping it
 /// undoes the preparation.
 pub struct Next {
-    disks: BTreeMap<u16, OpenDisk>,
+    disks: BTreeMap<DiskKey, OpenDisk>,
     resizes: Vec<Resize>,
     /// Disks that end with the change. Their files may be opened by the new disks.
     leaving: Vec<Arc<Owner>>,
@@ -34,8 +55,17 @@ pub struct Next {
     is_committed: bool,
 }
 
+/// Which disks are to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those of the change.
+    Next,
+    /// Those of before: the change has failed.
+    Previous,
+}
+
 struct Resize {
-    number: u16,
+    key: DiskKey,
     store: Arc<dyn Store>,
     before: u64,
     after: u64,
@@ -48,7 +78,7 @@ impl Resize {
     }
 
     fn carry_out(&mut self) -> anyhow::Result<()> {
-        self.store.resize(self.after).with_context(|| format!("LUN {}", self.number))?;
+        self.store.resize(self.after).with_context(|| self.key.to_string())?;
         self.is_done = true;
         Ok(())
     }
@@ -58,7 +88,7 @@ impl Resize {
             return;
         }
         if let Err(error) = self.store.resize(self.before) {
-            tracing::error!("LUN {}: cannot restore the size of {} bytes: {error}", self.number, self.before);
+            tracing::error!("{}: cannot restore the size of {} bytes: {error}", self.key, self.before);
         }
     }
 }
@@ -76,8 +106,8 @@ impl OpenDisks {
     }
 
     /// Returns the statistics of disks with a `stats` layer.
-    pub fn statistics(&self) -> Vec<(u16, Vec<Passed>)> {
-        let all = self.0.iter().map(|(&number, disk)| (number, disk.store.statistics()));
+    pub fn statistics(&self) -> Vec<(DiskKey, Vec<Passed>)> {
+        let all = self.0.iter().map(|(key, disk)| (key.clone(), disk.store.statistics()));
         all.filter(|(_, passed)| !passed.is_empty()).collect()
     }
 
@@ -85,10 +115,10 @@ impl OpenDisks {
     ///
     /// # Errors
     /// As for [`OpenDisks::prepare`].
-    pub fn open(&mut self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Vec<LunConfig>> {
+    pub fn open(&mut self, luns: &[(DiskKey, DiskSpec)]) -> anyhow::Result<Vec<(DiskKey, LunConfig)>> {
         let next = self.prepare(luns)?;
         let configs = configs(&next.disks);
-        next.commit(self, |_| Ok(()))?;
+        next.commit(self, |_, _| Ok(()))?;
         Ok(configs)
     }
 
@@ -96,7 +126,7 @@ impl OpenDisks {
     ///
     /// # Errors
     /// When a disk cannot be opened or resized, or a LUN occurs twice.
-    pub fn prepare(&self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Next> {
+    pub fn prepare(&self, luns: &[(DiskKey, DiskSpec)]) -> anyhow::Result<Next> {
         let mut next = Next {
             disks: BTreeMap::new(),
             resizes: Vec::new(),
@@ -105,23 +135,24 @@ impl OpenDisks {
             is_committed: false,
         };
         let mut new = Vec::new();
-        for (number, spec) in luns {
-            ensure!(luns.iter().filter(|(n, _)| n == number).count() == 1, "LUN {number} is given twice");
-            let Some(old) = self.0.get(number) else {
-                new.push((*number, spec));
+        for (key, spec) in luns {
+            ensure!(luns.iter().filter(|(other, _)| other == key).count() == 1, "{key} is given twice");
+            let Some(old) = self.0.get(key) else {
+                new.push((key, spec));
                 continue;
             };
-            if old.spec != *spec {
-                let Some(after) = spec.size_bytes().filter(|&size| old.spec.resized(size) == *spec) else {
-                    new.push((*number, spec));
+            let (was, is) = (&old.spec.store, &spec.store);
+            if was != is {
+                let Some(after) = is.size_bytes().filter(|&size| was.resized(size) == *is) else {
+                    new.push((key, spec));
                     continue;
                 };
                 let store = Arc::clone(&old.store);
                 let before = store.size_bytes();
-                store.can_resize(after).with_context(|| format!("LUN {number}: {after} bytes"))?;
-                next.resizes.push(Resize { number: *number, store, before, after, is_done: false });
+                store.can_resize(after).with_context(|| format!("{key}: {after} bytes"))?;
+                next.resizes.push(Resize { key: key.clone(), store, before, after, is_done: false });
             }
-            next.disks.insert(*number, OpenDisk { spec: spec.clone(), ..old.clone() });
+            next.disks.insert(key.clone(), OpenDisk { spec: spec.clone(), ..old.clone() });
         }
         next.leaving = self
             .0
@@ -130,21 +161,18 @@ impl OpenDisks {
             .map(|(_, d)| Arc::clone(&d.owner))
             .collect();
         next.leaving.iter().for_each(|owner| owner.set_leaving(true));
-        for (number, spec) in new {
-            next.files.extend(FileBefore::of(spec));
-            let owner = Owner::new(format!("LUN {number}"));
-            let store = spec.open_for(&owner).with_context(|| format!("LUN {number}"))?;
-            next.disks.insert(number, OpenDisk { spec: spec.clone(), store, owner });
+        for (key, spec) in new {
+            next.files.extend(FileBefore::of(&spec.store));
+            let owner = Owner::new(key.to_string());
+            let store = spec.store.open_for(&owner).with_context(|| key.to_string())?;
+            next.disks.insert(key.clone(), OpenDisk { spec: spec.clone(), store, owner });
         }
-        for config in configs(&next.disks) {
-            let resize = next.resizes.iter().find(|resize| resize.number == config.number);
+        for (key, config) in configs(&next.disks) {
+            let resize = next.resizes.iter().find(|resize| resize.key == key);
             let size = resize.map_or_else(|| config.store.size_bytes(), |resize| resize.after);
-            let (number, block) = (config.number, config.block_bytes);
+            let block = config.block_bytes;
             let is_possible = size > 0 && size.is_multiple_of(block.into());
-            ensure!(
-                is_possible,
-                "LUN {number}: {size} B is not a multiple of its logical block of {block} B"
-            );
+            ensure!(is_possible, "{key}: {size} B is not a multiple of its logical block of {block} B");
         }
         Ok(next)
     }
@@ -171,17 +199,17 @@ impl Next {
     pub fn commit(
         mut self,
         present: &mut OpenDisks,
-        serve: impl Fn(&[LunConfig]) -> anyhow::Result<()>,
+        serve: impl Fn(Which, &[(DiskKey, LunConfig)]) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         self.grow()?;
         let after = configs(&self.disks);
-        serve(&after)?;
+        serve(Which::Next, &after)?;
         let mut shrinks = self.resizes.iter_mut().filter(|resize| !resize.grows()).peekable();
         if shrinks.peek().is_some() {
-            let shrunk = shrinks.try_for_each(Resize::carry_out).and_then(|()| serve(&after));
+            let shrunk = shrinks.try_for_each(Resize::carry_out).and_then(|()| serve(Which::Next, &after));
             if let Err(error) = shrunk {
                 self.resizes.iter_mut().for_each(Resize::undo);
-                if let Err(error) = serve(&configs(&present.0)) {
+                if let Err(error) = serve(Which::Previous, &configs(&present.0)) {
                     tracing::error!("cannot serve the previous disks: {error:#}");
                 }
                 return Err(error);
@@ -244,16 +272,19 @@ impl FileBefore {
 }
 
 /// Returns the disks as a target's configuration.
-fn configs(disks: &BTreeMap<u16, OpenDisk>) -> Vec<LunConfig> {
-    let config = |(&number, OpenDisk { spec, store, .. }): (&u16, &OpenDisk)| {
-        let own = store.geometry().filter(|_| spec.own_blocks);
-        LunConfig {
-            block_bytes: own.map_or(spec.block_bytes, |own| own.logical_bytes),
-            physical_bytes: own.map_or(spec.physical_bytes, |own| own.physical_bytes),
-            removable: spec.removable,
-            ..LunConfig::new(number, Arc::clone(store))
-        }
-    };
+fn configs(disks: &BTreeMap<DiskKey, OpenDisk>) -> Vec<(DiskKey, LunConfig)> {
+    let config =
+        |(key, OpenDisk { spec: DiskSpec { store: spec, names, .. }, store, .. }): (&DiskKey, &OpenDisk)| {
+            let own = store.geometry().filter(|_| spec.own_blocks);
+            let config = LunConfig {
+                block_bytes: own.map_or(spec.block_bytes, |own| own.logical_bytes),
+                physical_bytes: own.map_or(spec.physical_bytes, |own| own.physical_bytes),
+                removable: spec.removable,
+                names: names.clone(),
+                ..LunConfig::new(key.number, Arc::clone(store))
+            };
+            (key.clone(), config)
+        };
     disks.iter().map(config).collect()
 }
 
@@ -264,18 +295,22 @@ mod tests {
 
     use super::*;
 
-    fn specs(texts: &[String]) -> Vec<(u16, StoreSpec)> {
-        texts.iter().map(|text| crate::file::lun(text).expect(text)).collect()
+    fn specs(texts: &[String]) -> Vec<(DiskKey, DiskSpec)> {
+        let lun = |text: &String| {
+            let (number, spec) = crate::disk::lun(text).expect(text);
+            (DiskKey { iqn: DEFAULT_IQN.into(), number }, spec)
+        };
+        texts.iter().map(lun).collect()
     }
 
-    fn words(texts: &[&str]) -> Vec<(u16, StoreSpec)> {
+    fn words(texts: &[&str]) -> Vec<(DiskKey, DiskSpec)> {
         specs(&texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
     }
 
-    fn change(disks: &mut OpenDisks, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Vec<LunConfig>> {
+    fn change(disks: &mut OpenDisks, luns: &[(DiskKey, DiskSpec)]) -> anyhow::Result<Vec<LunConfig>> {
         let served = RefCell::new(Vec::new());
-        disks.prepare(luns)?.commit(disks, |luns| {
-            *served.borrow_mut() = luns.to_vec();
+        disks.prepare(luns)?.commit(disks, |_, luns| {
+            *served.borrow_mut() = luns.iter().map(|(_, lun)| lun.clone()).collect();
             Ok(())
         })?;
         Ok(served.into_inner())
@@ -286,11 +321,11 @@ mod tests {
         let mut disks = OpenDisks::default();
         let first = disks.open(&words(&["0=ram:1M", "1=ram:1M", "2=zero:1M"])).expect("first");
         let second = change(&mut disks, &words(&["0=ram:1M", "1=ram:2M", "3=ram:1M"])).expect("second");
-        assert!(Arc::ptr_eq(&first[0].store, &second[0].store));
-        assert!(Arc::ptr_eq(&first[1].store, &second[1].store));
+        assert!(Arc::ptr_eq(&first[0].1.store, &second[0].store));
+        assert!(Arc::ptr_eq(&first[1].1.store, &second[1].store));
         assert_eq!(second[1].store.size_bytes(), 2 << 20);
         let third = change(&mut disks, &words(&["0=ram:1M,bs=4k"])).expect("third");
-        assert!(!Arc::ptr_eq(&first[0].store, &third[0].store), "a new geometry opens a new disk");
+        assert!(!Arc::ptr_eq(&first[0].1.store, &third[0].store), "a new geometry opens a new disk");
         change(&mut disks, &words(&["0=zero:1M"])).expect("zero");
         assert!(
             change(&mut disks, &words(&["0=zero:2M"])).is_err(),
@@ -319,7 +354,7 @@ mod tests {
             file(&folder, 3, "b", ",size=1M"),
         ];
         let stores: Vec<_> =
-            disks.open(&specs(&before)).expect("first").into_iter().map(|l| l.store).collect();
+            disks.open(&specs(&before)).expect("first").into_iter().map(|(_, l)| l.store).collect();
         let end = (2 << 20) - 512;
         stores[0].write_at(end, &[7; 512]).expect("ram");
         stores[2].write_at(end, &[8; 512]).expect("file");
@@ -358,19 +393,21 @@ mod tests {
         let mut disks = OpenDisks::default();
         let before = ["0=ram:2M".into(), "1=ram:1M".into(), file(&folder, 2, "a", ",size=1M")];
         let stores: Vec<_> =
-            disks.open(&specs(&before)).expect("first").into_iter().map(|l| l.store).collect();
+            disks.open(&specs(&before)).expect("first").into_iter().map(|(_, l)| l.store).collect();
         let after =
             ["0=ram:1M".into(), "1=ram:2M".into(), file(&folder, 2, "a", ",size=2M"), "3=ram:1M".into()];
         let sizes = || stores.iter().map(|store| store.size_bytes() >> 20).collect::<Vec<_>>();
         // Fails at the first call, or only after a disk was shrunk.
         for refused in [1, 2] {
             let (calls, served) = (RefCell::new(0), RefCell::new(Vec::new()));
-            let committed = disks.prepare(&specs(&after)).expect("possible").commit(&mut disks, |luns| {
-                *calls.borrow_mut() += 1;
-                ensure!(*calls.borrow() != refused, "no");
-                *served.borrow_mut() = luns.iter().map(|lun| lun.number).collect();
-                Ok(())
-            });
+            let committed =
+                disks.prepare(&specs(&after)).expect("possible").commit(&mut disks, |which, luns| {
+                    assert_eq!(which == Which::Previous, *calls.borrow() == 2);
+                    *calls.borrow_mut() += 1;
+                    ensure!(*calls.borrow() != refused, "no");
+                    *served.borrow_mut() = luns.iter().map(|(key, _)| key.number).collect();
+                    Ok(())
+                });
             assert!(committed.is_err());
             assert_eq!(sizes(), [2, 1, 1]);
             assert_eq!(length(&folder, "a"), Some(1 << 20));

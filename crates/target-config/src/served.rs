@@ -1,40 +1,48 @@
 //! The settings in force, and their replacement while sessions continue.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
-use iscsi_target::{Access, Portal, RunningTarget};
+use iscsi_target::{Access, LunConfig, NodeConfig, RunningTarget};
 
-use crate::file::TargetFile;
-use crate::open_disks::OpenDisks;
+use crate::file::{NodeFile, TargetFile};
+use crate::open_disks::{DiskKey, OpenDisks, Which};
 
-/// The served disks, the access rules in force, and the settings that the target was started with.
+/// The served disks and the settings in force.
 #[derive(Debug)]
 pub struct Served {
     /// The open disks.
     pub disks: OpenDisks,
-    access: Option<Access>,
-    iqn: Option<String>,
-    portals: Vec<Portal>,
-    state: Option<PathBuf>,
-    limits: Vec<(String, String)>,
+    file: TargetFile,
+}
+
+/// Returns the targets of a file with these open disks.
+#[must_use]
+pub fn nodes(file: &TargetFile, disks: &[(DiskKey, LunConfig)]) -> Vec<NodeConfig> {
+    let node = |node: &NodeFile| NodeConfig {
+        iqn: node.name().to_owned(),
+        luns: disks.iter().filter(|(key, _)| node.has(key)).map(|(_, lun)| lun.clone()).collect(),
+        access: node.access.clone(),
+        groups: node.groups.clone(),
+    };
+    file.nodes.iter().map(node).collect()
 }
 
 impl Served {
     /// Creates the state of a target that was started with a file.
-    pub fn new(file: &TargetFile, disks: OpenDisks) -> Self {
-        Self {
-            disks,
-            access: file.access.clone(),
-            iqn: file.iqn.clone(),
-            portals: file.portals.clone(),
-            state: file.state.clone(),
-            limits: file.limits.clone(),
-        }
+    #[must_use]
+    pub fn new(file: TargetFile, disks: OpenDisks) -> Self {
+        Self { disks, file }
     }
 
-    /// Applies a changed file. Initiators that may no longer log in have `patience` to log out.
+    /// Returns the settings in force.
+    #[must_use]
+    pub fn file(&self) -> &TargetFile {
+        &self.file
+    }
+
+    /// Applies a file that was read again. Nothing is removed by omission: the file may be incompletely written. Initiators that
+    /// may no longer log in have `patience` to log out.
     ///
     /// # Errors
     /// When a setting is invalid or would need a restart; nothing has changed then.
@@ -44,42 +52,72 @@ impl Served {
         target: &RunningTarget,
         patience: Duration,
     ) -> anyhow::Result<()> {
+        self.check_omissions(&file)?;
+        self.apply(file, target, patience)
+    }
+
+    /// Applies settings. Initiators that may no longer log in have `patience` to log out.
+    ///
+    /// # Errors
+    /// When a setting is invalid or would need a restart; nothing has changed then.
+    pub fn apply(
+        &mut self,
+        file: TargetFile,
+        target: &RunningTarget,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         self.check(&file)?;
-        let mut next = self.disks.prepare(&file.luns)?;
+        let mut next = self.disks.prepare(&file.disks())?;
         next.grow()?;
-        // Rules first: a new disk must never be visible under the old rules.
-        target.set_access(file.access.clone(), patience);
-        if let Err(error) = next.commit(&mut self.disks, |luns| Ok(target.set_luns(luns)?)) {
-            target.set_access(self.access.clone(), patience);
-            return Err(error);
-        }
-        self.access = file.access;
+        next.commit(&mut self.disks, |which, disks| {
+            let settings = match which {
+                Which::Next => &file,
+                Which::Previous => &self.file,
+            };
+            Ok(target.set_nodes(&nodes(settings, disks), patience)?)
+        })?;
+        self.file = file;
         Ok(())
     }
 
-    /// Checks that the file changes only reloadable settings, and removes none by omission: the file may be incompletely
-    /// written.
+    /// Checks that only settings differ that can change while the target runs.
     fn check(&self, file: &TargetFile) -> anyhow::Result<()> {
         let differs = [
-            ("iqn", self.iqn != file.iqn),
-            ("portal", self.portals != file.portals),
-            ("state", self.state != file.state),
-            ("limits", self.limits != file.limits),
+            ("portal", self.file.portals != file.portals),
+            ("state", self.file.state != file.state),
+            ("limits", self.file.limits != file.limits),
         ];
         for (key, differs) in differs {
             ensure!(!differs, "{key}: differs from the value at start; restart the target to change it");
         }
-        ensure!(
-            file.access.is_some() || file.is_open_access || self.access.is_none(),
-            "access: the file has no rules, but rules are in force; write access = \"open\" to admit every initiator"
-        );
-        if let (Some(before), Some(after)) = (&self.access, &file.access) {
-            check_rules(before, after)?;
+        file.check_masks()
+    }
+
+    /// Checks that the file removes nothing by omission.
+    fn check_omissions(&self, file: &TargetFile) -> anyhow::Result<()> {
+        for before in &self.file.nodes {
+            let Some(after) = file.node(before.name()) else {
+                let is_only = self.file.nodes.len() == 1 && file.nodes.len() == 1;
+                ensure!(!is_only, "iqn: differs from the value at start; restart the target to change it");
+                ensure!(
+                    before.luns.is_empty(),
+                    "target '{}' is missing, but serves disks; write luns = \"none\" for it first",
+                    before.name()
+                );
+                continue;
+            };
+            ensure!(
+                after.access.is_some() || after.is_open_access || before.access.is_none(),
+                "access: the file has no rules, but rules are in force; write access = \"open\" to admit every initiator"
+            );
+            if let (Some(before), Some(after)) = (&before.access, &after.access) {
+                check_rules(before, after)?;
+            }
+            ensure!(
+                !after.luns.is_empty() || after.is_diskless || before.luns.is_empty(),
+                "luns: the file has no disks, but disks are served; write luns = \"none\" to serve none"
+            );
         }
-        ensure!(
-            !file.luns.is_empty() || file.is_diskless || self.disks.is_empty(),
-            "luns: the file has no disks, but disks are served; write luns = \"none\" to serve none"
-        );
         Ok(())
     }
 }
@@ -88,12 +126,16 @@ impl Served {
 /// initiator. A truncated file would otherwise open the target.
 fn check_rules(before: &Access, after: &Access) -> anyhow::Result<()> {
     ensure!(
-        before.authentication.initiators.is_empty() || !after.authentication.initiators.is_empty(),
+        before.users.is_empty() || !after.users.is_empty(),
         "access.chap: the file has no secrets, but CHAP is in force; restart the target to end it"
     );
     ensure!(
         before.initiators.is_empty() || !after.initiators.is_empty(),
         "access.initiators: the file lists no initiators, but a list is in force; restart the target to end it"
+    );
+    ensure!(
+        before.addresses.is_empty() || !after.addresses.is_empty(),
+        "access.addresses: the file lists no addresses, but a list is in force; restart the target to end it"
     );
     for masked in before.initiators.iter().filter(|initiator| initiator.luns.is_some()) {
         let now = after.initiators.iter().find(|now| now.name.eq_ignore_ascii_case(&masked.name));

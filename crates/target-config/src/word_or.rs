@@ -3,12 +3,14 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use serde::Serialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// A word, or a table or list.
 ///
 /// An untagged enum would do the same, but its errors name no key.
+#[derive(Clone, Debug)]
 pub(crate) enum WordOr<T> {
     /// A string.
     Word(String),
@@ -41,5 +43,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
         }
 
         deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
+impl<T: Serialize> Serialize for WordOr<T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Word(word) => serializer.serialize_str(word),
+            Self::Value(value) => value.serialize(serializer),
+        }
     }
 }

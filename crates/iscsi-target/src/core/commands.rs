@@ -83,8 +83,8 @@ impl Core {
             }
             Incoming::TaskManagement(request) => self.task_management(serving, &request)?,
             Incoming::Text { request, text } => {
-                let who = &serving.session.key;
-                let answer = text::answer(&self.shared, &text, who, serving.session_type, self.local)?;
+                let (who, peer) = (&serving.session, self.statistics.peer.ip());
+                let answer = text::answer(&self.shared, &text, who, serving.session_type, peer, self.local)?;
                 serving.protocol.respond_text(&request, answer, out);
             }
             Incoming::Logout { request, session } => {

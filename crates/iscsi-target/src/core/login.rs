@@ -1,6 +1,5 @@
 //! The login phase of a connection.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -52,14 +51,8 @@ impl Core {
             Cut::Frame(frame) => frame,
             Cut::Needs(needed) => return Ok(Taken::Needs(needed)),
         };
-        let gate = PortalGate {
-            shared: &self.shared,
-            access: self.shared.access(),
-            portal: &self.shared.portals[phase.portal],
-            id: self.id,
-            mailbox: &self.mailbox,
-            session: RefCell::new(None),
-        };
+        let portal = &self.shared.portals[phase.portal];
+        let gate = PortalGate::new(&self.shared, portal, self.id, self.statistics.peer.ip(), &self.mailbox);
         let total = frame.total_bytes;
         phase.answer.clear();
         let step = phase.login.receive(&frame, &gate, &mut phase.answer);
@@ -102,10 +95,12 @@ impl Core {
         let user = login.user.as_deref().unwrap_or_default();
         tracing::info!(peer = %self.statistics.peer, initiator = login.initiator_name, user, "logged in");
         let (shared, limits) = (&self.shared, &self.shared.config.limits);
-        let view = shared.begin_view(&session);
+        let view = shared.begin_view(&session, self.statistics.peer.ip());
         if login.session_type == SessionType::Normal && session.begin_once() {
             let mut nexus = lock(&session.nexus);
-            shared.disks.table().luns.begin(&nexus);
+            if let Some(node) = &session.node {
+                node.disks.table().luns.begin(&nexus);
+            }
             for &lun in view.luns.0.keys() {
                 nexus.raise(lun, UnitAttention::PowerOn);
             }

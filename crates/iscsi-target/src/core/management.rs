@@ -96,7 +96,9 @@ impl Core {
         let Some(unit) = serving.view.unit(lun) else { return Vec::new() };
         let epochs = unit.nexuses.abort(|_| true, |_| None);
         serving.view.luns.reset(Some(lun));
-        self.shared.sessions.raise(lun, UnitAttention::Reset, &|_| true);
+        if let Some(disk) = serving.view.luns.0.get(&lun) {
+            self.shared.sessions.raise(disk, UnitAttention::Reset, &|_| true);
+        }
         epochs
     }
 

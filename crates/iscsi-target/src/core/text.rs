@@ -1,52 +1,74 @@
 //! Text requests: SendTargets.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use iscsi::login::SessionType;
 use iscsi::text;
 
 use crate::error::ConnectionEnd;
-use crate::session::SessionKey;
-use crate::shared::{Shared, may_log_in};
+use crate::node::Node;
+use crate::session::Session;
+use crate::shared::Shared;
 
 /// Answers the keys of a text request: SendTargets, and NotUnderstood for all others.
 pub(super) fn answer(
     shared: &Shared,
     keys: &[u8],
-    who: &SessionKey,
+    session: &Session,
     session_type: SessionType,
+    peer: IpAddr,
     local: Option<SocketAddr>,
 ) -> Result<Vec<u8>, ConnectionEnd> {
     let mut answer = Vec::new();
-    // The target is hidden from initiators that may not use it.
-    let is_hidden = shared.access().is_some_and(|access| !may_log_in(&access, who));
+    // "All" is for discovery; a normal session may ask about its own target (RFC 7143 C).
+    let is_discovery = session_type == SessionType::Discovery;
     for (key, value) in text::parse(keys).map_err(iscsi::Fault::from)? {
-        match (key, value) {
-            // "All" is for discovery; a normal session may ask about its own target (RFC 7143 C).
-            ("SendTargets", _) if is_hidden => {}
-            ("SendTargets", "All") if session_type == SessionType::Discovery => {
-                describe(shared, local, &mut answer);
+        if key != "SendTargets" {
+            text::push(&mut answer, key, "NotUnderstood");
+            continue;
+        }
+        if value == "All" && !is_discovery {
+            text::push(&mut answer, key, "Reject");
+            continue;
+        }
+        for node in shared.nodes.all().iter() {
+            let is_asked = match value {
+                "All" => true,
+                "" => !is_discovery,
+                name => node.has_name(name),
+            };
+            let is_own = is_discovery || session.node.as_ref().is_some_and(|own| Arc::ptr_eq(own, node));
+            // A target is hidden from initiators that may not use it.
+            if is_asked && is_own && is_shown(node, session, peer) {
+                describe(shared, node, local, &mut answer);
             }
-            ("SendTargets", "All") => text::push(&mut answer, key, "Reject"),
-            ("SendTargets", name) if name.is_empty() && session_type == SessionType::Normal => {
-                describe(shared, local, &mut answer);
-            }
-            ("SendTargets", name) if name.eq_ignore_ascii_case(&shared.config.iqn) => {
-                describe(shared, local, &mut answer);
-            }
-            ("SendTargets", _) => {}
-            _ => text::push(&mut answer, key, "NotUnderstood"),
         }
     }
     Ok(answer)
 }
 
-/// Appends the name and the portals of the target. A portal on the wildcard address is reported with the address that
-/// this initiator connected to.
-fn describe(shared: &Shared, local: Option<SocketAddr>, answer: &mut Vec<u8>) {
-    text::push(answer, "TargetName", &shared.config.iqn);
+/// Returns whether an initiator may know of a target: without discovery authentication, its name decides.
+fn is_shown(node: &Node, session: &Session, peer: IpAddr) -> bool {
+    let Some(access) = node.access() else { return true };
+    let name = &session.key.initiator_name;
+    if session.node.is_none() && !access.discovery {
+        return access.is_reached_from(peer) && access.lists(name);
+    }
+    // Another target's user of the same name has another secret.
+    let is_known = session.node.is_some()
+        || session.proven.as_ref().is_none_or(|proven| {
+            access.users.is_empty() || access.users_for(name).any(|user| user.credentials == *proven)
+        });
+    is_known && access.admits(name, peer, session.key.user.as_deref())
+}
+
+/// Appends the name and the portals of a target. A portal on the wildcard address is reported with the address that this initiator
+/// connected to.
+fn describe(shared: &Shared, node: &Node, local: Option<SocketAddr>, answer: &mut Vec<u8>) {
+    text::push(answer, "TargetName", &node.iqn);
     let mut named = Vec::new();
-    for portal in &shared.portals {
+    for portal in shared.portals.iter().filter(|portal| node.groups.contains(&portal.group)) {
         let listens = portal.listen;
         let reached = local.map(|here| (here.ip(), listens.port()).into());
         let address =

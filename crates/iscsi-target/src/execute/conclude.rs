@@ -95,9 +95,12 @@ impl Table {
     ) -> CommandState {
         let Transfer { r2ts, moved_bytes } = transfer;
         let Reserved { lun, status, effects } = reserved;
-        for (port, attention) in &effects.attentions {
-            let is_named = |recipient: Recipient<'_>| scsi::reservations::names(port, recipient.nexus_name);
-            self.effects.raise(lun, *attention, is_named);
+        if let Some(disk) = self.luns.0.get(&lun) {
+            for (port, attention) in &effects.attentions {
+                let is_named =
+                    |recipient: Recipient<'_>| scsi::reservations::names(port, recipient.nexus_name);
+                self.effects.raise(disk, *attention, is_named);
+            }
         }
         let aborts = |nexus: &str| effects.aborted.iter().any(|port| scsi::reservations::names(port, nexus));
         let epochs = match self.unit(lun) {
@@ -151,7 +154,9 @@ impl Table {
                 let is_other = |recipient: Recipient<'_>| {
                     recipient.instance != session.instance || is_planted(Bug::NotifiesOriginator)
                 };
-                self.effects.raise(lun, attention, is_other);
+                if let Some(disk) = self.luns.0.get(&lun) {
+                    self.effects.raise(disk, attention, is_other);
+                }
                 Ok(status::GOOD)
             }
             Plan::Copy { lun, segments, list_identifier } => {

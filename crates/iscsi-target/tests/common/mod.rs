@@ -20,7 +20,7 @@ use iscsi::pdu::{
     TextRequest,
 };
 use iscsi::{Bhs, Cut, Digests, Framer, NO_TAG, TransmitBuffer};
-use iscsi_target::{LunConfig, RunningTarget, TargetConfig};
+use iscsi_target::{Access, LunConfig, NodeConfig, RunningTarget, TargetConfig};
 use store::{Ram, Store};
 
 pub const IQN: &str = "iqn.2026-11.example.roundtrip:test";
@@ -34,6 +34,12 @@ pub fn start(luns: Vec<LunConfig>, change: impl FnOnce(&mut TargetConfig)) -> Ru
     let mut config = TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, luns);
     change(&mut config);
     RunningTarget::start(config).unwrap()
+}
+
+/// Replaces disks and rules; initiators that may no longer log in have a second.
+pub fn set(target: &RunningTarget, luns: &[LunConfig], access: Option<Access>) {
+    let node = NodeConfig { access, ..NodeConfig::new(IQN, luns.to_vec()) };
+    target.set_nodes(&[node], Duration::from_secs(1)).unwrap();
 }
 
 /// A received PDU.
@@ -64,11 +70,12 @@ pub struct Login<'a> {
     pub tsih: u16,
     pub cmd_sn: u32,
     pub keys: &'a str,
+    pub target: &'a str,
 }
 
 impl Default for Login<'_> {
     fn default() -> Self {
-        Self { initiator: INITIATOR, isid: 1, cid: 0, tsih: 0, cmd_sn: 1, keys: "" }
+        Self { initiator: INITIATOR, isid: 1, cid: 0, tsih: 0, cmd_sn: 1, keys: "", target: IQN }
     }
 }
 
@@ -98,8 +105,9 @@ impl Client {
         let mut client = Self::connect(address);
         let session = if login.keys.contains("SessionType=") { "" } else { "SessionType=Normal\0" };
         let text = format!(
-            "InitiatorName={}\0TargetName={IQN}\0{session}{}",
+            "InitiatorName={}\0TargetName={}\0{session}{}",
             login.initiator,
+            login.target,
             login.keys.replace(' ', "\0")
         );
         let request = LoginRequest {
@@ -166,9 +174,11 @@ impl Client {
     /// Logs in with CHAP as a user; returns the status of the last response.
     pub fn try_chap(address: SocketAddr, login: &Login<'_>, (user, secret): (&str, &str)) -> (Self, u16) {
         let mut client = Self::connect(address);
+        let is_discovery = login.keys.contains("SessionType=Discovery");
+        let session = if is_discovery { "Discovery" } else { "Normal" };
         let names = format!(
-            "InitiatorName={} TargetName={IQN} SessionType=Normal AuthMethod=CHAP CHAP_A=7",
-            login.initiator
+            "InitiatorName={} TargetName={} SessionType={session} AuthMethod=CHAP CHAP_A=7",
+            login.initiator, login.target
         );
         let (status, text) = client.login_request(login, (0, 0, false), &names);
         if status != 0 {

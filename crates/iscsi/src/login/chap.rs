@@ -134,7 +134,7 @@ pub(crate) struct Challenge {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Proven {
     /// The user that owns the secret: the authenticated identity, independent of the initiator's name.
-    pub(crate) user: String,
+    pub(crate) user: Credentials,
     /// CHAP_N and CHAP_R of the target's own response, if one was requested.
     pub(crate) answer: Option<(String, Vec<u8>)>,
 }
@@ -148,14 +148,21 @@ impl Challenge {
         own: Option<&Credentials>,
     ) -> Option<Proven> {
         let (name, response) = (claim.name.as_deref()?, claim.response.as_deref()?);
-        let user = known.iter().find(|c| c.name == name);
-        // An unknown name takes as long as a wrong secret.
-        let secret = user.map_or(&b"nobody's secret"[..], |c| &c.secret);
-        let expected = self.algorithm.response(self.identifier, secret, &self.bytes);
-        if !bool::from(expected.as_slice().ct_eq(response)) || user.is_none() {
-            return None;
+        // An unknown name takes as long as a wrong secret. Several targets may know one name with a secret each.
+        let nobody = Credentials { name: String::new(), secret: b"nobody's secret".to_vec() };
+        let mut candidates: Vec<&Credentials> = known.iter().filter(|c| c.name == name).collect();
+        if candidates.is_empty() {
+            candidates.push(&nobody);
         }
-        let proven = |answer| Some(Proven { user: name.to_owned(), answer });
+        let mut user = None;
+        for candidate in candidates {
+            let expected = self.algorithm.response(self.identifier, &candidate.secret, &self.bytes);
+            if bool::from(expected.as_slice().ct_eq(response)) {
+                user = Some(candidate);
+            }
+        }
+        let user = user.filter(|user| !std::ptr::eq(*user, &raw const nobody))?;
+        let proven = |answer| Some(Proven { user: user.clone(), answer });
         match (claim.identifier, &claim.challenge) {
             (None, None) => proven(None),
             (Some(identifier), Some(challenge)) => {
@@ -165,7 +172,7 @@ impl Challenge {
                 }
                 let own = own?;
                 // Both directions with one secret would let a reflected answer pass.
-                if own.secret == secret {
+                if own.secret == user.secret {
                     return None;
                 }
                 proven(Some((own.name.clone(), self.algorithm.response(identifier, &own.secret, challenge))))
@@ -224,7 +231,7 @@ mod tests {
             ..Claim::default()
         };
         let judge = |claim: &Claim| challenge.judge(claim, &known, Some(&own));
-        let proven = |answer| Some(Proven { user: "alice".into(), answer });
+        let proven = |answer| Some(Proven { user: known[0].clone(), answer });
         assert_eq!(judge(&claim("alice", "wonderland-12")), proven(None));
         assert_eq!(judge(&claim("alice", "wonderland-13")), None);
         assert_eq!(judge(&claim("bob", "wonderland-12")), None);

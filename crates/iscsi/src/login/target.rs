@@ -116,6 +116,7 @@ impl TargetLogin {
             login: LoggedIn {
                 initiator_name: String::new(),
                 user: None,
+                proven: None,
                 target_name: String::new(),
                 session_type: SessionType::Normal,
                 isid: [0; 6],

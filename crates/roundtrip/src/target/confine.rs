@@ -7,6 +7,7 @@ use iscsi_target::TargetConfig;
 use sandbox::{Account, DiskAccess, Mode, Place, Plan, Sandbox};
 use store::StoreSpec;
 use store::spec::StoreKind;
+use target_config::{DiskKey, DiskSpec};
 
 /// Privileges of a target.
 #[derive(Debug, clap::Args)]
@@ -29,10 +30,11 @@ impl SandboxArgs {
     pub(crate) fn plan(
         &self,
         config: &TargetConfig,
-        luns: &[(u16, StoreSpec)],
+        luns: &[(DiskKey, DiskSpec)],
         reread: Vec<PathBuf>,
     ) -> Plan {
         let disks = luns.iter().filter_map(|(_, spec)| {
+            let spec = &spec.store;
             let (path, writes) = file_of(spec)?;
             let access = match writes {
                 true if spec.size_bytes().is_some() && !is_device(spec) => DiskAccess::Create,
@@ -69,10 +71,10 @@ fn is_device(spec: &StoreSpec) -> bool {
 ///
 /// # Errors
 /// Names the disk and the remedy.
-pub(crate) fn check(sandbox: &Sandbox, luns: &[(u16, StoreSpec)]) -> anyhow::Result<()> {
-    for (number, spec) in luns {
-        if let Some((path, writes)) = file_of(spec) {
-            sandbox.check_disk(path, writes).with_context(|| format!("LUN {number}"))?;
+pub(crate) fn check(sandbox: &Sandbox, luns: &[(DiskKey, DiskSpec)]) -> anyhow::Result<()> {
+    for (key, spec) in luns {
+        if let Some((path, writes)) = file_of(&spec.store) {
+            sandbox.check_disk(path, writes).with_context(|| key.to_string())?;
         }
     }
     Ok(())

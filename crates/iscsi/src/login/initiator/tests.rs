@@ -18,7 +18,7 @@ impl Gate for Guarded {
     fn portal_group_tag(&self) -> u16 {
         1
     }
-    fn authentication(&self, _: SessionType) -> Option<&Authentication> {
+    fn authentication(&self, _: &LoggedIn) -> Option<&Authentication> {
         self.authentication.as_ref()
     }
     fn random(&self, buffer: &mut [u8]) -> Result<(), Status> {
@@ -40,7 +40,7 @@ fn credentials(name: &str, secret: &str) -> Credentials {
 fn guarded() -> Guarded {
     let initiators = vec![credentials("alice", "wonderland-12")];
     let own = Some(credentials("disk", "looking-glass"));
-    Guarded { authentication: Some(Authentication { initiators, own }), moved: None }
+    Guarded { authentication: Some(Authentication { initiators, own, is_optional: false }), moved: None }
 }
 
 fn chap(secret: &str, target: Option<Credentials>) -> Option<Chap> {

@@ -27,7 +27,7 @@ impl TargetLogin {
         let failure = Err(Status::AUTHENTICATION_FAILURE);
         let offered = std::mem::take(&mut self.methods);
         let offers = |method: &str| offered.iter().any(|m| m == method);
-        let Some(authentication) = gate.authentication(self.login.session_type) else {
+        let Some(authentication) = gate.authentication(&self.login) else {
             if !offered.is_empty() {
                 if !offers("None") {
                     return failure;
@@ -38,14 +38,22 @@ impl TargetLogin {
         };
         if csg != stage::SECURITY {
             // The security stage was skipped, or is over.
-            return if matches!(self.proof, Proof::Given) { Ok(true) } else { failure };
+            let may = matches!(self.proof, Proof::Given)
+                || (authentication.is_optional && matches!(self.proof, Proof::Open));
+            return if may { Ok(true) } else { failure };
         }
         let (algorithm, claim) = (self.algorithm.take(), self.claim.take());
         match (std::mem::replace(&mut self.proof, Proof::Open), algorithm, claim) {
             (Proof::Given, None, None) => self.proof = Proof::Given,
             (Proof::Open, None, None) => {
                 if !offers("CHAP") {
-                    return failure;
+                    if !authentication.is_optional || !(offered.is_empty() || offers("None")) {
+                        return failure;
+                    }
+                    if !offered.is_empty() {
+                        text::push(text, "AuthMethod", "None");
+                    }
+                    return Ok(true);
                 }
                 text::push(text, "AuthMethod", "CHAP");
                 self.proof = Proof::Chap;
@@ -68,7 +76,8 @@ impl TargetLogin {
                 let Some(proven) = challenge.judge(&claim, &authentication.initiators, own) else {
                     return failure;
                 };
-                self.login.user = Some(proven.user);
+                self.login.user = Some(proven.user.name.clone());
+                self.login.proven = Some(proven.user);
                 if let Some((name, response)) = proven.answer {
                     text::push(text, "CHAP_N", name);
                     text::push(text, "CHAP_R", chap::encode(&response));

@@ -14,8 +14,9 @@ pub trait Gate {
     fn admit(&self, login: &LoggedIn) -> Result<(), Status>;
     /// The target portal group tag of the connection's portal.
     fn portal_group_tag(&self) -> u16;
-    /// The credentials by which initiators must authenticate; `None` if they need not.
-    fn authentication(&self, _session_type: SessionType) -> Option<&Authentication> {
+    /// The credentials by which the initiator of this login must authenticate; `None` if it need not. Of the login, the names and
+    /// the session type are known.
+    fn authentication(&self, _login: &LoggedIn) -> Option<&Authentication> {
         None
     }
     /// Fills a buffer with unpredictable random bytes.
@@ -62,6 +63,8 @@ pub struct Authentication {
     pub initiators: Vec<Credentials>,
     /// The target's own, for mutual authentication.
     pub own: Option<Credentials>,
+    /// An initiator that offers AuthMethod=None may go on without authentication.
+    pub is_optional: bool,
 }
 
 /// The result of a login.
@@ -69,8 +72,10 @@ pub struct Authentication {
 pub struct LoggedIn {
     /// InitiatorName.
     pub initiator_name: String,
-    /// The authenticated CHAP user, if authentication was required.
+    /// The authenticated CHAP user, if the initiator authenticated.
     pub user: Option<String>,
+    /// Its name and secret.
+    pub proven: Option<Credentials>,
     /// TargetName; empty for a discovery session.
     pub target_name: String,
     /// Discovery or normal.

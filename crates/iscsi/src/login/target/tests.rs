@@ -111,7 +111,7 @@ impl Gate for Guarded {
     fn portal_group_tag(&self) -> u16 {
         1
     }
-    fn authentication(&self, _: SessionType) -> Option<&Authentication> {
+    fn authentication(&self, _: &LoggedIn) -> Option<&Authentication> {
         Some(&self.0)
     }
     fn random(&self, buffer: &mut [u8]) -> Result<(), Status> {
