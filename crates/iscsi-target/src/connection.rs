@@ -308,6 +308,8 @@ impl Connection {
                 ConnectionEnd::LoggedOut
                 | ConnectionEnd::Closed
                 | ConnectionEnd::Recovered
+                // The login has been told of.
+                | ConnectionEnd::Refused(_)
                 | ConnectionEnd::Stopping => {
                     tracing::debug!(%peer, "connection ended: {end}");
                 }
@@ -318,6 +320,10 @@ impl Connection {
             self.core.shared.keep_ops(tape.ops(peer.port().into()));
         }
         self.core.statistics.open = false;
+        let (initiator, target_name) = (&self.core.statistics.initiator_name, &self.core.statistics.target);
+        if !initiator.is_empty() {
+            tracing::info!(target: "audit", %peer, initiator, target_name, "connection ended");
+        }
         // The end of the connection ends its last busy cycle.
         self.core.statistics.busy_count.idle();
         self.publish();
@@ -417,7 +423,9 @@ impl Connection {
                 match self.core.next_frame()? {
                     Taken::Frame => {
                         let end = self.core.outgoing.position();
-                        self.core.sampler.handled((end != made).then_some(end));
+                        if let Some(time) = self.core.sampler.handled((end != made).then_some(end)) {
+                            self.core.took(time);
+                        }
                         if self.core.is_due {
                             self.flush_due()?;
                         }
@@ -623,6 +631,7 @@ impl Connection {
     }
 
     fn publish(&mut self) {
+        self.core.publish_counts();
         let Core { statistics: s, outgoing, incoming, control, shared, id, sampler, .. } = &mut self.core;
         s.sent_bytes = outgoing.position() - outgoing.waiting_bytes() as u64;
         s.received_bytes = incoming.position() + incoming.unread().len() as u64;

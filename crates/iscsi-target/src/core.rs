@@ -23,6 +23,7 @@ use policy::{BusyCount, SendControl};
 use socket::tape::Tape;
 
 use crate::context::Context;
+use crate::counters::{Local, operation_of};
 use crate::error::ConnectionEnd;
 use crate::fence::Epoch;
 use crate::jobs::Claim;
@@ -68,6 +69,7 @@ pub(crate) struct Core {
     pub(crate) tape: Option<Tape>,
     pub(crate) statistics: ConnectionStatistics,
     pub(crate) sampler: Sampler,
+    pub(crate) counts: Local,
     pub(crate) control: SendControl,
     /// Whether a response was made since the connection was last idle.
     pub(crate) has_answered: bool,
@@ -203,6 +205,8 @@ impl Core {
         let &Accepted { id, portal, peer, local } = accepted;
         let send = shared.send();
         let statistics = ConnectionStatistics {
+            id,
+            target: String::new(),
             peer,
             initiator_name: String::new(),
             send,
@@ -228,6 +232,7 @@ impl Core {
             tape: None,
             statistics,
             sampler: Sampler::default(),
+            counts: Local::default(),
             control: SendControl::new(send),
             has_answered: false,
             is_due: false,
@@ -236,6 +241,21 @@ impl Core {
             serving: None,
             ending: None,
             inbound: Buffered::Usual,
+        }
+    }
+
+    /// Adds what was counted to the counters of the disks.
+    pub(crate) fn publish_counts(&mut self) {
+        if let Some(serving) = &mut self.serving {
+            self.counts.publish(&serving.view, serving.protocol.take_failures());
+        }
+    }
+
+    /// The last PDU was answered at once, and measured.
+    #[cold]
+    pub(crate) fn took(&mut self, time: Duration) {
+        if let Some(serving) = &self.serving {
+            self.counts.took(&serving.view, time, crate::stages::EACH);
         }
     }
 
@@ -291,6 +311,7 @@ impl Core {
     #[inline]
     pub(crate) fn next_frame(&mut self) -> Result<Taken, ConnectionEnd> {
         let Some(mut serving) = self.serving.take() else { return self.login_frame() };
+        self.counts.next();
         let taken = self.serve_frame(&mut serving);
         self.serving = Some(serving);
         taken
@@ -427,6 +448,10 @@ impl Core {
         for done in all {
             let Some((id, job, outcome, begun)) = serving.tasks.jobs.end(done) else { continue };
             self.sampler.stored(begun, now);
+            if let Some(unit) = scsi::Lun::decode(job.command.lun).and_then(|lun| serving.view.unit(lun)) {
+                let took = now.saturating_duration_since(begun);
+                unit.counters.took(operation_of(&job.command.cdb), took, 1);
+            }
             let before = self.outgoing.position();
             let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);
             view.finish(id, &job, outcome, &mut context);
@@ -449,6 +474,8 @@ impl Core {
             Notice::Sweep => self.sweep(serving),
             Notice::Disks => {
                 if let Some(view) = serving.session.view() {
+                    // What was counted belongs to the disks of before.
+                    self.counts.publish(&serving.view, serving.protocol.take_failures());
                     serving.view = view;
                 }
                 self.sweep(serving);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use scsi::{Disk, Durable, Sense, UnitAttention};
 
+use crate::error::TargetError;
 use crate::state::StateFolder;
 
 /// A session that may receive a unit attention.
@@ -42,6 +43,17 @@ impl SharedEffects {
         is_for: impl Fn(Recipient<'_>) -> bool,
     ) {
         self.sessions.raise(disk, attention, &is_for);
+    }
+
+    /// Saves a disk's state without its reservations.
+    ///
+    /// # Errors
+    /// When it cannot be saved.
+    pub(crate) fn forget_reservations(&self, disk: &Disk) -> Result<(), TargetError> {
+        let Some(state) = &self.state else { return Ok(()) };
+        let durable = Durable { reservations: None, ..state.load(&disk.identity.serial)? };
+        let failed = |source| TargetError::Io { what: "cannot save the state of the disk", source };
+        state.save(&disk.identity.serial, &durable).map_err(failed)
     }
 
     /// Saves the durable state of a disk, before it takes effect.

@@ -3,6 +3,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use iscsi::login::target::{Authentication, Gate, Joined, LoggedIn, Moved};
 use iscsi::login::{SessionType, Status};
@@ -110,6 +111,9 @@ fn of(access: &Access, name: &str) -> Option<Authentication> {
 
 impl Gate for PortalGate<'_> {
     fn admit(&self, login: &LoggedIn) -> Result<(), Status> {
+        if self.shared.draining.load(Ordering::Relaxed) {
+            return Err(Status::SERVICE_UNAVAILABLE);
+        }
         // Every authenticated initiator may discover; SendTargets shows a target only to initiators that may use it.
         if login.session_type == SessionType::Discovery {
             return Ok(());

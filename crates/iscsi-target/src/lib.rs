@@ -12,6 +12,7 @@ pub mod config;
 mod connection;
 mod context;
 mod core;
+pub mod counters;
 mod disks;
 mod done;
 mod doorbell;
@@ -31,6 +32,7 @@ mod memory;
 mod node;
 mod open_units;
 mod ordering;
+pub mod overview;
 mod placement;
 mod planted;
 mod read;
@@ -56,9 +58,11 @@ pub use config::{
     Access, ActsFor, DiskNames, Initiator, Limits, LunConfig, NodeConfig, Portal, Shown, TargetConfig,
     Threads, User,
 };
+pub use counters::{DiskCounts, Operation};
 pub use error::{ConnectionEnd, TargetError};
+pub use overview::{DiskOverview, NodeOverview, ReservationsOverview, SessionOverview};
 pub use policy::{BusyCount, SendPolicy};
 pub use scsi::ports::AccessState;
 pub use server::{BoundTarget, RunningTarget};
 pub use stages::{Stage, Stages};
-pub use statistics::ConnectionStatistics;
+pub use statistics::{ConnectionStatistics, Totals};

@@ -26,11 +26,12 @@ use crate::jobs::Pool;
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 use crate::node::Nodes;
+use crate::overview::{self, NodeOverview, ReservationsOverview, SessionOverview};
 use crate::placement::{self, Place};
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::state::StateFolder;
-use crate::statistics::{Board, ConnectionStatistics};
+use crate::statistics::{Board, ConnectionStatistics, Totals};
 use crate::table::Table;
 
 /// Longest time that a stop waits for connections to end.
@@ -173,6 +174,55 @@ impl RunningTarget {
             .post_to_chosen(|session, _| session.key.initiator_name.eq_ignore_ascii_case(initiator), notice)
     }
 
+    /// Returns its target nodes with their disks.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeOverview> {
+        overview::nodes(&self.shared)
+    }
+
+    /// Returns its sessions.
+    #[must_use]
+    pub fn session_list(&self) -> Vec<SessionOverview> {
+        overview::sessions(&self.shared)
+    }
+
+    /// Drops the sessions that `chosen` selects; returns how many. Their initiators may log in again.
+    pub fn drop_sessions(&self, chosen: impl Fn(&SessionOverview) -> bool) -> usize {
+        overview::drop_sessions(&self.shared, chosen)
+    }
+
+    /// Returns the reservations of its disks.
+    #[must_use]
+    pub fn reservations(&self) -> Vec<ReservationsOverview> {
+        overview::reservations(&self.shared)
+    }
+
+    /// Ends all reservations of a disk, whoever holds them; the initiators receive a unit attention. Returns how many had one, or
+    /// `None` if there is no such disk.
+    ///
+    /// # Errors
+    /// When the durable state cannot be saved; nothing has changed then.
+    pub fn clear_reservations(&self, iqn: &str, lun: u16) -> Result<Option<usize>, TargetError> {
+        overview::clear_reservations(&self.shared, iqn, lun)
+    }
+
+    /// Refuses logins from now on, and asks the initiators to log out within `patience`.
+    pub fn drain(&self, patience: Duration) {
+        overview::drain(&self.shared, patience);
+    }
+
+    /// Returns whether logins are refused because of [`RunningTarget::drain`].
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.shared.draining.load(Ordering::Relaxed)
+    }
+
+    /// Returns the current send policy.
+    #[must_use]
+    pub fn send(&self) -> SendPolicy {
+        self.shared.send()
+    }
+
     /// Sets the access state of the disks through a portal group (implicit ALUA); returns false when there is no such
     /// group.
     pub fn set_access_state(&self, group: u16, state: AccessState) -> bool {
@@ -184,6 +234,12 @@ impl RunningTarget {
     #[must_use]
     pub fn statistics(&self) -> Vec<ConnectionStatistics> {
         self.shared.board.all()
+    }
+
+    /// Returns sums over all connections since the start.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.shared.board.totals()
     }
 
     /// Returns a handle on the statistics that outlives the target.

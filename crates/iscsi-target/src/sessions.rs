@@ -309,6 +309,17 @@ impl Sessions {
         ended
     }
 
+    /// Removes the sessions that have neither connections nor tasks to recover, and returns them.
+    pub(crate) fn remove_empty(&self) -> Vec<Arc<Session>> {
+        let mut sessions = lock(&self.sessions);
+        let is_empty = |session: &&Arc<Session>| {
+            let members = lock(&session.members);
+            members.connections.is_empty() && members.lost.is_empty()
+        };
+        let empty: Vec<_> = sessions.values().filter(is_empty).map(Arc::clone).collect();
+        empty.iter().filter_map(|session| sessions.remove(session.instance)).collect()
+    }
+
     /// Ends the sessions with the same target of the initiator of `of`, by name and user, and all their connections except `id`.
     pub(crate) fn end_initiator(&self, of: &Session, id: u64, reason: &'static str) -> Vec<Arc<Epoch>> {
         let mut epochs = Vec::new();

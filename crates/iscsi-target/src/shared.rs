@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) board: Board,
     pub(crate) stopping: AtomicBool,
+    /// Logins are refused.
+    pub(crate) draining: AtomicBool,
     pub(crate) seen: Mutex<Vec<Op>>,
 }
 
@@ -71,6 +73,7 @@ impl Shared {
             clock,
             board: Board::default(),
             stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             seen: Mutex::default(),
             config,
         })

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 /// looks at the clock and one for each command then cost less than a hundredth of the turns, even of those with one short command.
 const LEAST: u32 = 16;
 const MORE: u32 = 32;
+/// Turns for each one that is measured, on average.
+pub(crate) const EACH: u64 = (LEAST + MORE / 2) as u64;
 
 /// Time that was spent in one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +58,17 @@ pub struct Stages {
 }
 
 impl Stages {
+    /// Adds the stages of another connection.
+    pub fn add(&mut self, other: &Self) {
+        let Self { turn, receive, queue, execute, store, transmit } = self;
+        let all = [turn, receive, queue, execute, store, transmit];
+        for (stage, (_, more)) in all.into_iter().zip(other.named()) {
+            stage.count += more.count;
+            stage.sum_ns += more.sum_ns;
+            stage.max_ns = stage.max_ns.max(more.max_ns);
+        }
+    }
+
     /// Names and stages, in their order.
     #[must_use]
     pub fn named(&self) -> [(&'static str, Stage); 6] {
@@ -142,15 +155,18 @@ impl Sampler {
         }
     }
 
-    /// A PDU was handled since the last step; its answer, if there is one, ends at this position of what is sent.
+    /// A PDU was handled since the last step; its answer, if there is one, ends at this position of what is sent. Returns how long that
+    /// took since its reception, if it was measured and answered.
     #[inline]
-    pub(crate) fn handled(&mut self, answer: Option<u64>) {
+    pub(crate) fn handled(&mut self, answer: Option<u64>) -> Option<Duration> {
+        let mut took = None;
         if let Some((last, received)) = &mut self.last {
             let now = Instant::now();
             self.stages.queue.add(last.saturating_duration_since(*received));
             self.stages.execute.add(now - *last);
             *last = now;
             if let Some(end) = answer {
+                took = Some(now.saturating_duration_since(*received));
                 let new = Unsent { count: 0, first: now, later: Duration::ZERO, end };
                 let unsent = self.unsent.get_or_insert(new);
                 unsent.count += 1;
@@ -158,6 +174,7 @@ impl Sampler {
                 unsent.end = end;
             }
         }
+        took
     }
 
     /// What is sent has been handed to the kernel up to a position.

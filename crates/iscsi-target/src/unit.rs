@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
 use store::Store;
 
+use crate::counters::DiskCounters;
 use crate::fence::Nexuses;
 
 /// The store of a disk, its lock for atomic operations, and the nexuses that use it.
@@ -18,6 +19,7 @@ pub(crate) struct Unit {
     pub(crate) atomic_lock: Arc<RwLock<()>>,
     /// The I_T nexuses that use it, and the epochs of their tasks.
     pub(crate) nexuses: Nexuses,
+    pub(crate) counters: DiskCounters,
 }
 
 impl fmt::Debug for Unit {
@@ -36,7 +38,13 @@ impl Unit {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { id, store, atomic_lock: Arc::default(), nexuses: Nexuses::default() }
+        Self {
+            id,
+            store,
+            atomic_lock: Arc::default(),
+            nexuses: Nexuses::default(),
+            counters: DiskCounters::default(),
+        }
     }
 
     /// Locks out atomic operations until the guard is dropped, on any thread; `None` while one runs.

@@ -48,6 +48,8 @@ impl Status {
     pub const SESSION_DOES_NOT_EXIST: Status = Status(0x020a);
     /// A PDU that has no place in a login.
     pub const INVALID_DURING_LOGIN: Status = Status(0x020b);
+    /// The target takes no logins at present.
+    pub const SERVICE_UNAVAILABLE: Status = Status(0x0301);
     /// The target is at a limit.
     pub const OUT_OF_RESOURCES: Status = Status(0x0302);
 

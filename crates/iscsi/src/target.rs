@@ -7,7 +7,7 @@ mod answers;
 mod recovery;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use borrowed::Borrowed;
@@ -166,7 +166,12 @@ pub struct TargetConnection {
     next_transfer_tag: u32,
     gathered: Gathered,
     unsent_text: Option<UnsentText>,
+    /// Responses that were not GOOD, since they were last taken.
+    failures: BTreeMap<([u8; 8], u8, u8), u64>,
 }
+
+/// Most kinds of failures that are counted between two takes.
+const FAILURES_MAX: usize = 256;
 
 impl TargetConnection {
     /// The only connection of a session; `window` (at least 1) commands may be in flight.
@@ -191,6 +196,7 @@ impl TargetConnection {
             reads: HashMap::new(),
             next_transfer_tag: 0,
             gathered: Gathered::default(),
+            failures: BTreeMap::new(),
             unsent_text: None,
         }
     }
@@ -519,6 +525,27 @@ impl TargetConnection {
         bhs
     }
 
+    /// Counts a response that is not GOOD.
+    #[cold]
+    fn failed(&mut self, lun: [u8; 8], status: u8, sense: &[u8]) {
+        // Sense data in descriptor format has the key in the second byte, in fixed format in the third (SPC-4 4.5).
+        let key = match sense.first().map(|code| code & 0x7f) {
+            Some(0x72 | 0x73) => sense.get(1),
+            Some(0x70 | 0x71) => sense.get(2),
+            _ => None,
+        };
+        let of = (lun, status, key.map_or(0, |key| key & 15));
+        // An initiator can name as many logical units as it likes.
+        if self.failures.len() < FAILURES_MAX || self.failures.contains_key(&of) {
+            *self.failures.entry(of).or_default() += 1;
+        }
+    }
+
+    /// Takes the responses that were not GOOD since the last call: LUN field, status, sense key, and how many.
+    pub fn take_failures(&mut self) -> BTreeMap<([u8; 8], u8, u8), u64> {
+        std::mem::take(&mut self.failures)
+    }
+
     /// Answers a command that ends with status and perhaps sense data. `length` is what the CDB would have
     /// transferred, for the residual count; `data_pdus` what was sent before (ExpDataSN).
     pub fn respond_status(
@@ -533,6 +560,9 @@ impl TargetConnection {
         let expected = if command.read || command.write_data { command.expected_bytes } else { 0 };
         let moved = if status == status::GOOD { length } else { 0 };
         let (overflow, underflow, residual_bytes) = residual(moved, expected);
+        if status != status::GOOD {
+            self.failed(command.lun, status, sense);
+        }
         let response = ScsiResponse {
             overflow,
             underflow,

@@ -68,6 +68,13 @@ pub struct Shares {
 }
 
 impl Shares {
+    /// Adds the responses of another connection.
+    pub fn add(&mut self, other: Self) {
+        self.nodelay += other.nodelay;
+        self.nagle += other.nagle;
+        self.batch += other.batch;
+    }
+
     /// A mode's share of all responses in percent; 0 if there are none.
     #[must_use]
     pub fn percent(&self, count: u64) -> f64 {

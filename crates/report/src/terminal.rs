@@ -140,6 +140,16 @@ pub fn failures(run: &RunResult) -> String {
     text
 }
 
+/// A table of texts.
+#[must_use]
+pub fn rows(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut t = table(headings);
+    for row in rows {
+        t.add_row(row.iter().map(cell).collect::<Vec<_>>());
+    }
+    t.to_string()
+}
+
 /// The operations that passed the `stats` layers of a target's disks, by LUN.
 #[must_use]
 pub fn disks<K: std::fmt::Display>(all: &[(K, Vec<Passed>)]) -> String {

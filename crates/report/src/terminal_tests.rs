@@ -92,6 +92,8 @@ fn statistics_are_under_their_headings() {
         ended: [0, 4, 2, 1, 1, 0, 1, 1].into(),
     };
     let connection = ConnectionStatistics {
+        id: 1,
+        target: String::new(),
         peer: "10.0.0.1:5000".parse().unwrap(),
         initiator_name: "iqn.a".into(),
         send: policy::SendPolicy::Auto,

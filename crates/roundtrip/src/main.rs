@@ -11,6 +11,7 @@ mod analyze;
 mod args;
 mod bench;
 mod capture;
+mod ctl;
 mod figures;
 mod host;
 mod log;
@@ -46,6 +47,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Target(target::TargetArgs),
+    Ctl(ctl::CtlArgs),
     Bench(bench::BenchArgs),
     Study(study::StudyArgs),
     #[command(hide = true)]
@@ -68,14 +70,18 @@ enum Failure {
 }
 
 fn main() -> ExitCode {
-    log::start();
+    let matches = Cli::command().try_get_matches().unwrap_or_else(|error| refuse(&error));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| refuse(&error));
+    log::start(match &cli.verb {
+        Verb::Target(args) => args.log_format,
+        _ => log::Format::default(),
+    });
     if let Err(error) = stop::survive_file_size_limit() {
         tracing::warn!("cannot ignore SIGXFSZ, which a file size limit raises: {error}");
     }
-    let matches = Cli::command().try_get_matches().unwrap_or_else(|error| refuse(&error));
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| refuse(&error));
     let outcome = match cli.verb {
         Verb::Target(args) => target::run(&args),
+        Verb::Ctl(args) => ctl::run(&args),
         Verb::Bench(args) => bench::run(&args, &|name| is_given(&matches, name)),
         Verb::Study(args) => study::run(&args),
         Verb::StudyClient(args) => study_client::run(&args),

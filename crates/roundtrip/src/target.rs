@@ -1,6 +1,7 @@
 //! `roundtrip target`: serves disks over iSCSI.
 
 mod confine;
+mod operate;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -9,13 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use iscsi_target::{
-    BoundTarget, ConnectionStatistics, Portal, RunningTarget, SendPolicy, TargetConfig, Threads,
-};
-use sandbox::Sandbox;
+use iscsi_target::{BoundTarget, ConnectionStatistics, Portal, SendPolicy, TargetConfig, Threads};
 use serde_json::json;
 use target_config::{DiskSpec, NodeFile, OpenDisks, Served, TargetFile, served};
 
+use self::operate::Operator;
+pub(crate) use self::operate::default_socket;
 use crate::print::{print_json_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args, log};
@@ -76,11 +76,29 @@ pub(crate) struct TargetArgs {
     /// Print the final statistics as JSON on stdout
     #[arg(long)]
     json: bool,
+    /// Listen for control on this Unix socket (roundtrip ctl, docs/control.md)
+    #[arg(long, value_name = "PATH")]
+    control: Option<std::path::PathBuf>,
+    /// Group that may connect to the control socket, beside its owner
+    #[arg(long, value_name = "GROUP", requires = "control")]
+    control_group: Option<String>,
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; repeatable
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Vec<std::net::SocketAddr>,
+    /// Form of the log on stderr
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: log::Format,
     #[command(flatten)]
     tcp: args::TcpArgs,
     #[command(flatten)]
     privileges: confine::SandboxArgs,
 }
+
+/// How often the main thread looks at signals.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Most requests that wait for the main thread.
+const ASKS_WAITING: usize = 64;
 
 /// Time for initiators that may no longer log in to log out.
 const LOG_OUT_PATIENCE: Duration = Duration::from_secs(5);
@@ -106,7 +124,8 @@ fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
     node.luns.extend(args.luns.iter().cloned());
     file.portals.extend(args.portals.iter().cloned());
     if let Some(path) = &args.access {
-        file.nodes[0].access = Some(target_config::access::read(path)?);
+        let (access, rules) = target_config::access::read(path)?;
+        (file.nodes[0].access, file.nodes[0].rules) = (Some(access), Some(rules));
     }
     for limit in &args.limits {
         let (name, value) = limit.split_once('=').with_context(|| format!("'{limit}': write NAME=VALUE"))?;
@@ -114,6 +133,22 @@ fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
     }
     file.check_masks()?;
     Ok(file)
+}
+
+/// Binds the sockets for control and metrics.
+fn sockets(args: &TargetArgs) -> anyhow::Result<control::server::Sockets> {
+    let control =
+        args.control.as_deref().map(|path| operate::bind(path, args.control_group.as_deref())).transpose()?;
+    let metrics = args.metrics.iter().map(|address| {
+        let listener =
+            std::net::TcpListener::bind(address).with_context(|| format!("--metrics {address}"))?;
+        // With port 0 nobody knows it otherwise.
+        if address.port() == 0 {
+            eprintln!("metrics at http://{}/metrics", listener.local_addr()?);
+        }
+        Ok(listener)
+    });
+    Ok(control::server::Sockets { control, metrics: metrics.collect::<anyhow::Result<_>>()? })
 }
 
 pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
@@ -159,6 +194,9 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     // Files and devices are opened and ports bound between the two halves of the sandbox.
     let reread = args.config.iter().flat_map(|config| [Some(config), args.access.as_ref()]);
     let plan = args.privileges.plan(&config, &declared, reread.flatten().cloned().collect());
+    // The sandbox allows neither.
+    let sockets = sockets(args).map_err(usage)?;
+    let process = control::metrics::Process::open().context("cannot read /proc").map_err(Failure::Work)?;
     let prepared = plan.prepare().map_err(|e| usage(e.into()))?;
     config.nodes = served::nodes(&file, &disks.open(&declared).map_err(usage)?);
     let names: Vec<(String, Option<Vec<u16>>)> =
@@ -166,6 +204,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     let groups: Vec<u16> = config.portals.iter().map(|portal| portal.group).collect();
     let mut served = Served::new(file, disks);
     let bound = BoundTarget::bind(config).map_err(|e| usage(e.into()))?;
+
     let sandbox = prepared.lock().map_err(|e| usage(e.into()))?;
     tracing::info!("sandbox: {sandbox}");
     let target = bound.start().map_err(|e| usage(e.into()))?;
@@ -181,12 +220,41 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         }
     }
     std::io::stdout().flush().context("writing to stdout").map_err(Failure::Work)?;
+    let (asks, asked) = std::sync::mpsc::sync_channel(ASKS_WAITING);
+    let is_asked = sockets.control.is_some() || !sockets.metrics.is_empty();
+    // Without a socket, the channel stays open all the same.
+    let _asks = asks.clone();
+    if is_asked {
+        let started = control::server::start(sockets, asks, log::events());
+        started.context("cannot start the control thread").map_err(Failure::Work)?;
+    }
+    let started = std::time::Instant::now();
+    let mut operator = Operator {
+        args,
+        target: &target,
+        served: &mut served,
+        sandbox: &sandbox,
+        process,
+        started,
+        drains_until: None,
+    };
     let mut next = args.stats.map(|every| std::time::Instant::now() + every);
     while !stop.is_raised() {
-        std::thread::sleep(Duration::from_millis(50));
+        if let Ok(asked) = asked.recv_timeout(TICK) {
+            let request = asked.request.clone();
+            asked.answer(operator.carry_out(request));
+        }
+        log::sum_up();
+        if operator
+            .drains_until
+            .is_some_and(|until| target.sessions() == 0 || std::time::Instant::now() >= until)
+        {
+            tracing::info!(target: "audit", sessions = target.sessions(), "drained");
+            break;
+        }
         if hangup.swap(false, Ordering::Relaxed) {
             // An invalid file has no effect on the running target.
-            match reload(args, &target, &mut served, &sandbox) {
+            match operator.reload() {
                 Ok(()) => tracing::info!("reloaded the configuration of disks and access"),
                 Err(error) => tracing::error!("reload failed: {error:#}; keeping the old configuration"),
             }
@@ -203,7 +271,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
             } else {
                 print_connections(&statistics);
             }
-            print_disk_statistics(&served.disks);
+            print_disk_statistics(&operator.served.disks);
             next = Some(at + every);
         }
     }
@@ -230,20 +298,4 @@ fn print_disk_statistics(disks: &OpenDisks) {
     if !passed.is_empty() {
         eprintln!("{}", report::terminal::disks(&passed));
     }
-}
-
-/// Applies the current configuration file.
-fn reload(
-    args: &TargetArgs,
-    target: &RunningTarget,
-    served: &mut Served,
-    sandbox: &Sandbox,
-) -> anyhow::Result<()> {
-    let explain = |error| confine::explain(sandbox, error);
-    let file = read(args).map_err(explain)?;
-    let send = args.send.or(file.send).unwrap_or_default();
-    confine::check(sandbox, &file.disks())?;
-    served.reload(file, target, LOG_OUT_PATIENCE).map_err(explain)?;
-    target.set_send(send);
-    Ok(())
 }

@@ -267,7 +267,7 @@ fn a_reload_opens_disks_in_allowed_folders_only() {
     assert_eq!(target.blocks(2), None);
     let log = target.stop();
     for outside in ["other/third", "disks/link"] {
-        let reason = format!("LUN 3: {}: outside the folders", path(outside));
+        let reason = format!("LUN 3 of {IQN}: {}: outside the folders", path(outside));
         assert!(log.contains(&reason) && log.contains("--disks"), "{log}");
     }
 }

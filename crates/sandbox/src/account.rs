@@ -62,6 +62,19 @@ impl fmt::Display for Account {
 }
 
 impl Account {
+    /// Returns the number of a group, given by name or number.
+    ///
+    /// # Errors
+    /// When there is no such group.
+    pub fn group(text: &str) -> Result<u32, SandboxError> {
+        let wrong = |reason: String| SandboxError::Account { text: text.to_owned(), reason };
+        if let Ok(number) = text.parse() {
+            return Ok(number);
+        }
+        let group = Group::from_name(text).map_err(|error| wrong(format!("cannot look it up: {error}")))?;
+        group.map(|group| group.gid.as_raw()).ok_or_else(|| wrong(format!("no group '{text}'")))
+    }
+
     /// Changes every thread to this user, without supplementary groups, and verifies that the change is irreversible. The
     /// kernel clears the capabilities of a thread that leaves uid 0.
     pub(crate) fn become_for_good(&self) -> Result<(), SandboxError> {

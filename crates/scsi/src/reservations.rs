@@ -81,6 +81,17 @@ pub fn names(name: &str, nexus: &str) -> bool {
     is_same(name, nexus)
 }
 
+/// The registrations and the reservation of a logical unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overview {
+    /// The names of the registered nexuses (without the session), and their keys.
+    pub registrations: Vec<(String, u64)>,
+    /// Who holds the persistent reservation, and its type.
+    pub holder: Option<(String, &'static str)>,
+    /// Who holds a reservation by RESERVE(6).
+    pub reserved: Option<String>,
+}
+
 /// The reservations of a logical unit, shared by all that see it.
 #[derive(Debug, Default)]
 pub struct Reservations {
@@ -146,6 +157,30 @@ impl Reservations {
     #[must_use]
     pub fn durable(&self) -> Option<SavedReservations> {
         self.lock().durable()
+    }
+
+    /// Returns who is registered, and who holds the reservation.
+    #[must_use]
+    pub fn overview(&self) -> Overview {
+        let state = self.lock();
+        Overview {
+            registrations: state.registrations.iter().map(|one| (one.port.clone(), one.key)).collect(),
+            holder: state.reservation.as_ref().map(|held| (held.port.clone(), held.kind.name())),
+            reserved: state.reserved.as_ref().map(|held| held.nexus.clone()),
+        }
+    }
+
+    /// Ends every registration and reservation, persistent or not, on behalf of an operator. Returns the nexuses that had one: a
+    /// unit attention (REGISTRATIONS PREEMPTED) is due to them.
+    pub fn clear(&self) -> Vec<String> {
+        self.update(|state| {
+            let mut ended: Vec<String> = state.registrations.drain(..).map(|one| one.port).collect();
+            state.reservation = None;
+            ended.extend(state.reserved.take().map(|held| held.nexus));
+            state.generation = state.generation.wrapping_add(1);
+            state.is_durable = false;
+            ended
+        })
     }
 
     /// Restores saved state.

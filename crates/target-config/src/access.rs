@@ -103,26 +103,28 @@ fn yes() -> bool {
     true
 }
 
-/// Reads an access file.
+/// Reads an access file; also returns it as it was written.
 ///
 /// # Errors
 /// When it cannot be read, is invalid, or could admit unintended initiators.
-pub fn read(path: &Path) -> anyhow::Result<Access> {
-    parse(&read_text(path)?).with_context(|| path.display().to_string())
+pub fn read(path: &Path) -> anyhow::Result<(Access, toml::Table)> {
+    rules(&read_text(path)?).with_context(|| path.display().to_string())
 }
 
 fn parse(text: &str) -> anyhow::Result<Access> {
-    toml::from_str::<AccessFile>(text)?.checked()
+    checked(toml::from_str(text)?)
 }
 
-impl AccessFile {
-    /// Returns the rules, unless they could admit unintended initiators.
-    pub(crate) fn checked(self) -> anyhow::Result<Access> {
-        checked(self)
-    }
+/// Parses the text of an access file; also returns it as it was written.
+///
+/// # Errors
+/// When it is invalid, or could admit unintended initiators.
+pub fn rules(text: &str) -> anyhow::Result<(Access, toml::Table)> {
+    Ok((parse(text)?, toml::from_str(text)?))
 }
 
-fn checked(file: AccessFile) -> anyhow::Result<Access> {
+/// Returns the rules, unless they could admit unintended initiators.
+pub(crate) fn checked(file: AccessFile) -> anyhow::Result<Access> {
     ensure!(
         !file.chap.is_empty() || !file.initiators.is_empty() || !file.addresses.is_empty(),
         "no rules: configure at least one user under chap, one of the initiators or an address, or omit the file"
@@ -349,10 +351,14 @@ mod tests {
             let text = text.split("```").next().expect("a part");
             if text.contains("[mutual]") {
                 assert_eq!(parse(text).expect("docs/target.md").users, access.users);
-            } else if text.contains("[luns") {
+            } else if text.contains("[luns") || text.contains(".luns]") {
                 crate::file::parse(text).expect(text).check_masks().expect(text);
             } else {
-                assert_eq!(parse(text).expect(text).initiators[1].luns.as_ref().map(Vec::len), Some(2));
+                assert_eq!(
+                    parse(text).expect(text).initiators[1].luns.as_ref().map(Vec::len),
+                    Some(2),
+                    "{text}"
+                );
             }
         }
     }

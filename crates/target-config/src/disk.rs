@@ -65,21 +65,24 @@ pub(crate) fn parse(entry: DiskEntry) -> Result<DiskSpec, String> {
         WordOr::Word(text) => return text.parse(),
         WordOr::Value(named) => named,
     };
-    let spec: DiskSpec = named.store.parse()?;
-    let names = DiskNames {
-        serial: named.serial,
-        naa: named.naa.as_deref().map(naa).transpose()?,
-        t10: named.t10,
-        vendor: named.vendor,
-        product: named.product,
-        revision: named.revision,
-    };
-    names.check()?;
-    Ok(DiskSpec { names, ..spec })
+    let NamedDisk { store, serial, naa, t10, vendor, product, revision } = named;
+    let names = DiskNames { serial, naa: None, t10, vendor, product, revision };
+    DiskSpec::named(&store, names, naa.as_deref())
+}
+
+impl DiskSpec {
+    /// Parses a disk with names: those that are given.
+    ///
+    /// # Errors
+    /// Names the invalid part and the valid values.
+    pub fn named(store: &str, names: DiskNames, naa: Option<&str>) -> Result<Self, String> {
+        let names = DiskNames { naa: naa.map(self::naa).transpose()?, ..names };
+        names.check()?;
+        Ok(Self { names, ..store.parse()? })
+    }
 }
 
 /// Writes a disk as the file has it.
-#[cfg(test)]
 pub(crate) fn entry(spec: &DiskSpec) -> DiskEntry {
     let DiskNames { serial, naa, t10, vendor, product, revision } = spec.names.clone();
     if spec.names == DiskNames::default() {

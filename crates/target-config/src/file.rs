@@ -11,7 +11,7 @@ use iscsi::login::target::Moved;
 use iscsi_target::{Access, Portal, SendPolicy, TargetConfig};
 use serde::Deserialize;
 
-use crate::access::AccessFile;
+use crate::access::{self, AccessFile};
 use crate::disk::{self, DiskEntry, DiskSpec};
 use crate::limits;
 use crate::open_disks::DiskKey;
@@ -89,6 +89,8 @@ pub struct NodeFile {
     pub is_diskless: bool,
     /// The access rules.
     pub access: Option<Access>,
+    /// The rules as they were written.
+    pub rules: Option<toml::Table>,
     /// The file states that every initiator may log in (`access = "open"`).
     pub is_open_access: bool,
 }
@@ -110,6 +112,8 @@ pub fn read(path: &Path) -> anyhow::Result<TargetFile> {
 /// When a key is invalid; the error names the key.
 pub fn parse(text: &str) -> anyhow::Result<TargetFile> {
     let file: File = toml::from_str(text)?;
+    // As it was written, to be written again.
+    let raw: toml::Table = toml::from_str(text)?;
     let portals = file.portal.into_iter().map(|entry| Portal {
         listen: entry.listen,
         group: entry.group.unwrap_or(1),
@@ -127,13 +131,15 @@ pub fn parse(text: &str) -> anyhow::Result<TargetFile> {
         file.target.is_empty() || file.iqn.is_some() || file.luns.is_some() || file.access.is_some();
     let mut nodes = Vec::new();
     if is_at_top {
-        nodes.push(node(file.iqn, file.groups, file.luns, file.access)?);
+        nodes.push(node(file.iqn, file.groups, file.luns, file.access, Some(&raw))?);
     } else {
         ensure!(file.groups.is_none(), "groups: belongs to a target; write it under [[target]]");
     }
-    for TargetEntry { iqn, groups, luns, access } in file.target {
+    let listed = raw.get("target").and_then(toml::Value::as_array);
+    for (index, TargetEntry { iqn, groups, luns, access }) in file.target.into_iter().enumerate() {
         let name = iqn.clone();
-        nodes.push(node(Some(iqn), groups, luns, access).with_context(|| format!("target '{name}'"))?);
+        let raw = listed.and_then(|listed| listed.get(index)?.as_table());
+        nodes.push(node(Some(iqn), groups, luns, access, raw).with_context(|| format!("target '{name}'"))?);
     }
     let read = TargetFile {
         state: file.state,
@@ -156,7 +162,9 @@ fn node(
     groups: Option<Vec<u16>>,
     luns: Option<WordOr<BTreeMap<String, DiskEntry>>>,
     access: Option<WordOr<AccessFile>>,
+    raw: Option<&toml::Table>,
 ) -> anyhow::Result<NodeFile> {
+    let rules = raw.and_then(|raw| raw.get("access")?.as_table()).cloned();
     let (luns, is_diskless) = match luns {
         None => (BTreeMap::new(), false),
         Some(WordOr::Value(luns)) => (luns, false),
@@ -181,8 +189,8 @@ fn node(
         "groups: name at least one, or omit the key"
     );
     let luns = luns.collect::<anyhow::Result<_>>()?;
-    let access = access.map(AccessFile::checked).transpose().context("access")?;
-    Ok(NodeFile { iqn, groups, luns, is_diskless, access, is_open_access })
+    let access = access.map(access::checked).transpose().context("access")?;
+    Ok(NodeFile { iqn, groups, luns, is_diskless, access, rules, is_open_access })
 }
 
 impl NodeFile {

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod diff;
 pub mod disk;
 pub mod file;
 pub mod limits;
@@ -33,6 +34,7 @@ mod open_disks;
 pub mod served;
 mod text;
 mod word_or;
+pub mod written;
 
 pub use disk::{DiskSpec, lun};
 pub use file::{DEFAULT_IQN, NodeFile, TargetFile};

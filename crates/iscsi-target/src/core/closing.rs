@@ -145,6 +145,7 @@ impl Core {
 
     /// Ends the connection: no further frame is taken.
     pub(crate) fn end(&mut self, end: &ConnectionEnd) {
+        self.publish_counts();
         self.login = None;
         let Some(serving) = &mut self.serving else { return };
         // At ErrorRecoveryLevel 2 the tasks of a lost connection are kept for reassignment.

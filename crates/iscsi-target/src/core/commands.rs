@@ -58,6 +58,7 @@ impl Core {
             Incoming::Nothing => return serving.count_held(),
             Incoming::Command { command, data } => {
                 self.statistics.commands += 1;
+                self.counts.command(command.lun, command.cdb[0], command.expected_bytes);
                 self.statistics.busy_count.request();
                 // ExpStatSN tells how many responses the initiator has not acknowledged: its queue depth.
                 self.control.requested(serving.protocol.unacknowledged(command.exp_stat_sn) + 1);

@@ -66,7 +66,13 @@ impl Core {
                 let session = session.ok_or(ConnectionEnd::Dropped("the login established no session"))?;
                 self.begin(&login, session);
             }
-            Step::Refused(status) => return Err(ConnectionEnd::Refused(status)),
+            Step::Refused(status) => {
+                self.shared.board.refused(status);
+                let (initiator, target_name) = phase.login.names();
+                let reason = status.to_string();
+                tracing::warn!(target: "audit", peer = %self.statistics.peer, initiator, target_name, reason, "login refused");
+                return Err(ConnectionEnd::Refused(status));
+            }
         }
         Ok(Taken::Frame)
     }
@@ -92,8 +98,11 @@ impl Core {
     /// Enters the full feature phase.
     fn begin(&mut self, login: &LoggedIn, session: Arc<Session>) {
         self.statistics.initiator_name.clone_from(&login.initiator_name);
+        self.statistics.target = session.node.as_ref().map(|node| node.iqn.clone()).unwrap_or_default();
+        self.shared.board.logged_in();
         let user = login.user.as_deref().unwrap_or_default();
-        tracing::info!(peer = %self.statistics.peer, initiator = login.initiator_name, user, "logged in");
+        let target_name = &self.statistics.target;
+        tracing::info!(target: "audit", peer = %self.statistics.peer, initiator = login.initiator_name, user, target_name, "logged in");
         let (shared, limits) = (&self.shared, &self.shared.config.limits);
         let view = shared.begin_view(&session, self.statistics.peer.ip());
         if login.session_type == SessionType::Normal && session.begin_once() {

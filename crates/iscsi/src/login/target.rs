@@ -141,6 +141,12 @@ impl TargetLogin {
         }
     }
 
+    /// InitiatorName and TargetName as far as they are known.
+    #[must_use]
+    pub fn names(&self) -> (&str, &str) {
+        (&self.login.initiator_name, &self.login.target_name)
+    }
+
     /// Bounds the text of one exchange, bytes.
     pub fn limit_text(&mut self, bytes: usize) {
         self.gathered = Gathered::new(bytes);

@@ -12,6 +12,7 @@ fn logged_in(parameters: Parameters, session_type: SessionType) -> LoggedIn {
     LoggedIn {
         initiator_name: "iqn.i".into(),
         user: None,
+        proven: None,
         target_name: "iqn.t".into(),
         session_type,
         isid: [0; 6],

@@ -29,6 +29,18 @@ impl ReservationType {
         })
     }
 
+    /// Its name in SPC-4.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::WriteExclusive => "write exclusive",
+            Self::ExclusiveAccess => "exclusive access",
+            Self::WriteExclusiveRegistrantsOnly => "write exclusive, registrants only",
+            Self::ExclusiveAccessRegistrantsOnly => "exclusive access, registrants only",
+            Self::WriteExclusiveAllRegistrants => "write exclusive, all registrants",
+            Self::ExclusiveAccessAllRegistrants => "exclusive access, all registrants",
+        }
+    }
+
     /// The code in the TYPE field.
     pub(super) fn code(self) -> u8 {
         self as u8

@@ -16,6 +16,8 @@ pub(crate) fn disk(serial: &str) -> Disk {
             revision: "0.1".into(),
             serial: serial.into(),
             target_name: "iqn.2026-11.example:t".into(),
+            naa: None,
+            t10: None,
         },
         block_bytes: 512,
         blocks: 2048,

@@ -128,6 +128,7 @@ fn guarded() -> Guarded {
     Guarded(Authentication {
         initiators: vec![user("alice", "wonderland-12")],
         own: Some(user("target", "looking-glass")),
+        is_optional: false,
     })
 }
 

@@ -1,0 +1,117 @@
+//! A client of the control socket.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::UnixStream;
+
+/// Longest answer, bytes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Longest time until there is an answer.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// An answer of HTTP.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its body.
+    pub text: String,
+}
+
+impl Answer {
+    /// The JSON of a success, or why there is none.
+    ///
+    /// # Errors
+    /// What the target has said.
+    pub fn json(&self) -> Result<Value, String> {
+        let value: Value = serde_json::from_str(&self.text).unwrap_or(Value::Null);
+        if self.status == 200 {
+            return Ok(value);
+        }
+        Err(value["error"].as_str().map_or_else(|| format!("status {}", self.status), str::to_owned))
+    }
+}
+
+/// Asks the target that listens at `socket`.
+///
+/// # Errors
+/// When it cannot be reached, or gives no answer in time.
+pub fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> io::Result<Answer> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let asked = async {
+        let stream = TokioIo::new(UnixStream::connect(socket).await?);
+        let (mut sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = hyper::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("connection", "close")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(io::Error::other)?;
+        let exchange = async {
+            let (head, body) = sender.send_request(request).await.map_err(io::Error::other)?.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(io::Error::other)?;
+            let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+            Ok(Answer { status: head.status.as_u16(), text })
+        };
+        tokio::pin!(exchange);
+        tokio::select! {
+            answer = &mut exchange => answer,
+            // The connection's part of the work; what it has received is with the exchange before it ends.
+            _ = connection => exchange.await,
+        }
+    };
+    let in_time = async { tokio::time::timeout(PATIENCE, asked).await };
+    runtime.block_on(in_time).unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
+}
+
+/// Follows the events of the target that listens at `socket`: each line goes to `line`, until it returns false or the target ends.
+///
+/// # Errors
+/// When the target cannot be reached, or refuses.
+pub fn follow(socket: &Path, mut line: impl FnMut(&str) -> bool) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stream = TokioIo::new(UnixStream::connect(socket).await?);
+        let (mut sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
+        let request = hyper::Request::builder()
+            .uri("/v1/events")
+            .header("host", "localhost")
+            .body(Full::new(Bytes::new()))
+            .map_err(io::Error::other)?;
+        let exchange = async {
+            let answer = sender.send_request(request).await.map_err(io::Error::other)?;
+            if answer.status() != 200 {
+                return Err(io::Error::other(format!("status {}", answer.status())));
+            }
+            let (mut body, mut rest) = (answer.into_body(), String::new());
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame.map_err(io::Error::other)?.into_data() else { continue };
+                rest.push_str(&String::from_utf8_lossy(&data));
+                while let Some((first, behind)) = rest.split_once('\n') {
+                    if !line(first) {
+                        return Ok(());
+                    }
+                    rest = behind.to_owned();
+                }
+                if rest.len() > ANSWER_BYTES_MAX {
+                    return Err(io::Error::other("an event without an end"));
+                }
+            }
+            Ok(())
+        };
+        tokio::pin!(exchange);
+        tokio::select! {
+            done = &mut exchange => done,
+            _ = connection => exchange.await,
+        }
+    })
+}

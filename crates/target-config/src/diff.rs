@@ -1,0 +1,151 @@
+//! What differs between two declared states, for people: secrets are not shown.
+
+use iscsi_target::{Access, ActsFor};
+
+use crate::disk::DiskSpec;
+use crate::file::{NodeFile, TargetFile};
+
+/// Returns a line for each difference: `+` is added, `-` removed, `~` changed.
+#[must_use]
+pub fn differences(before: &TargetFile, after: &TargetFile) -> Vec<String> {
+    let mut lines = Vec::new();
+    let text = |send: &Option<iscsi_target::SendPolicy>| {
+        send.map_or_else(|| "auto".to_owned(), |send| send.to_string())
+    };
+    changed(&mut lines, "send", &text(&before.send), &text(&after.send));
+    for node in &before.nodes {
+        if after.node(node.name()).is_none() {
+            lines.push(format!("- target {}", node.name()));
+        }
+    }
+    for node in &after.nodes {
+        let new = NodeFile { iqn: node.iqn.clone(), groups: node.groups.clone(), ..NodeFile::default() };
+        let old = before.node(node.name());
+        if old.is_none() {
+            lines.push(format!("+ target {}", node.name()));
+        }
+        of_node(&mut lines, old.unwrap_or(&new), node);
+    }
+    lines
+}
+
+fn changed(lines: &mut Vec<String>, what: &str, before: &str, after: &str) {
+    if before != after {
+        lines.push(format!("~ {what}: {before} -> {after}"));
+    }
+}
+
+fn of_node(lines: &mut Vec<String>, before: &NodeFile, after: &NodeFile) {
+    let place = after.name();
+    let groups = |node: &NodeFile| {
+        node.groups.as_ref().map_or_else(|| "all".to_owned(), |groups| format!("{groups:?}"))
+    };
+    changed(lines, &format!("groups of {place}"), &groups(before), &groups(after));
+    let find = |node: &NodeFile, number: u16| -> Option<DiskSpec> {
+        node.luns.iter().find(|(own, _)| *own == number).map(|(_, spec)| spec.clone())
+    };
+    for (number, spec) in &before.luns {
+        if find(after, *number).is_none() {
+            lines.push(format!("- LUN {number} of {place}: {spec}"));
+        }
+    }
+    for (number, spec) in &after.luns {
+        match find(before, *number) {
+            None => lines.push(format!("+ LUN {number} of {place}: {spec}")),
+            Some(old) => {
+                let what = format!("LUN {number} of {place}");
+                changed(lines, &what, &old.text, &spec.text);
+                if old.names != spec.names {
+                    lines.push(format!("~ {what}: other names"));
+                }
+            }
+        }
+    }
+    let (was, is) = (rules(before.access.as_ref()), rules(after.access.as_ref()));
+    for gone in was.iter().filter(|rule| !is.contains(rule)) {
+        lines.push(format!("- access of {place}: {gone}"));
+    }
+    for new in is.iter().filter(|rule| !was.contains(rule)) {
+        lines.push(format!("+ access of {place}: {new}"));
+    }
+    let secrets = |access: Option<&Access>| access.map(|access| (access.users.clone(), access.own.clone()));
+    if was == is && secrets(before.access.as_ref()) != secrets(after.access.as_ref()) {
+        lines.push(format!("~ access of {place}: other secrets"));
+    }
+}
+
+/// Access rules as lines, without secrets.
+#[must_use]
+pub fn rules(access: Option<&Access>) -> Vec<String> {
+    let Some(access) = access else { return vec!["every initiator".to_owned()] };
+    let mut lines = Vec::new();
+    lines.extend(access.addresses.iter().map(|network| format!("from {network}")));
+    for initiator in &access.initiators {
+        let disks = match &initiator.luns {
+            None => "all disks".to_owned(),
+            Some(luns) => {
+                let shown = luns.iter().map(|shown| {
+                    let read_only = if shown.read_only { " read-only" } else { "" };
+                    if shown.number == shown.disk {
+                        format!("{}{read_only}", shown.number)
+                    } else {
+                        format!("{} (disk {}){read_only}", shown.number, shown.disk)
+                    }
+                });
+                format!("LUNs {}", shown.collect::<Vec<_>>().join(", "))
+            }
+        };
+        let read_only = if initiator.read_only { ", read-only" } else { "" };
+        lines.push(format!("initiator {}: {disks}{read_only}", initiator.name));
+    }
+    for user in &access.users {
+        let names = match &user.acts_for {
+            ActsFor::Any => "any initiator".to_owned(),
+            ActsFor::Names(names) => names.join(", "),
+        };
+        let mutual = if user.own.is_some() { ", mutual" } else { "" };
+        lines.push(format!("CHAP user {} as {names}{mutual}", user.credentials.name));
+    }
+    if access.own.is_some() {
+        lines.push("mutual CHAP".to_owned());
+    }
+    if !access.discovery {
+        lines.push("discovery without authentication".to_owned());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::parse;
+
+    #[test]
+    fn differences_are_told_without_secrets() {
+        let before = parse(
+            "iqn = 'iqn.a:b'\n[luns]\n0 = 'ram:1M'\n1 = 'ram:1M'\n[access]\n[[access.chap]]\nname = 'u'\nsecret = 'hidden secret'\ninitiators = 'any'",
+        );
+        let after = parse(
+            "send = 'nagle'\niqn = 'IQN.a:b'\n[luns]\n0 = 'ram:2M'\n2 = { store = 'ram:1M', serial = 's' }\n[access]\naddresses = ['192.0.2.0/24']\n[[access.chap]]\nname = 'u'\nsecret = 'other secret'\ninitiators = 'any'\n[[target]]\niqn = 'iqn.a:c'\nluns.0 = 'zero:1M'",
+        );
+        let (before, after) = (before.expect("before"), after.expect("after"));
+        assert_eq!(
+            differences(&before, &after),
+            [
+                "~ send: auto -> nagle",
+                "- LUN 1 of IQN.a:b: ram:1M",
+                "~ LUN 0 of IQN.a:b: ram:1M -> ram:2M",
+                "+ LUN 2 of IQN.a:b: ram:1M",
+                "+ access of IQN.a:b: from 192.0.2.0/32".replace("/32", "/24").as_str(),
+                "+ target iqn.a:c",
+                "+ LUN 0 of iqn.a:c: zero:1M",
+            ]
+        );
+        assert!(differences(&after, &after).is_empty());
+        assert!(differences(&after, &before).contains(&"- target iqn.a:c".to_owned()));
+        let mut secret = before.clone();
+        secret.nodes[0].access.as_mut().expect("access").users[0].credentials.secret =
+            b"third secret".to_vec();
+        assert_eq!(differences(&before, &secret), ["~ access of iqn.a:b: other secrets"]);
+    }
+}
