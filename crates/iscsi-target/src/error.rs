@@ -64,6 +64,11 @@ pub enum TargetError {
         /// Why.
         source: io::Error,
     },
+    /// A socket that was passed to the process is at the address of no portal.
+    #[error(
+        "the service manager passes a socket at {0}, where no portal is; add a portal with this address, or remove all of them"
+    )]
+    NoPortalAt(SocketAddr),
     /// The configuration has no portal.
     #[error("no portal is configured; add at least one address")]
     NoPortal,

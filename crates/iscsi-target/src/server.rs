@@ -62,6 +62,14 @@ impl BoundTarget {
     /// # Errors
     /// When the configuration is invalid or a portal cannot be bound.
     pub fn bind(config: TargetConfig) -> Result<Self, TargetError> {
+        Self::bind_with(config, Vec::new())
+    }
+
+    /// As [`BoundTarget::bind`], with sockets that listen already: each is taken for the portal with its address.
+    ///
+    /// # Errors
+    /// As [`BoundTarget::bind`], and when a socket is at the address of no portal.
+    pub fn bind_with(config: TargetConfig, mut inherited: Vec<TcpListener>) -> Result<Self, TargetError> {
         if config.portals.is_empty() {
             return Err(TargetError::NoPortal);
         }
@@ -73,10 +81,19 @@ impl BoundTarget {
         let nodes = Nodes::new(&config.nodes, groups, effects)?;
         let (mut listeners, mut portals) = (Vec::new(), config.portals.clone());
         for portal in &mut portals {
-            let listener = listen(portal.listen, &config.tcp)?;
             let failed = |source| TargetError::Listen { portal: portal.listen, source };
+            let own = inherited.iter().position(|one| one.local_addr().is_ok_and(|at| at == portal.listen));
+            let listener = match own {
+                Some(index) => prepared(inherited.swap_remove(index), portal.listen, &config.tcp)?,
+                None => {
+                    prepared(TcpListener::bind(portal.listen).map_err(failed)?, portal.listen, &config.tcp)?
+                }
+            };
             portal.listen = listener.local_addr().map_err(failed)?;
             listeners.push(listener);
+        }
+        if let Some(address) = inherited.first().and_then(|one| one.local_addr().ok()) {
+            return Err(TargetError::NoPortalAt(address));
         }
         let pool = Pool::new(config.limits.disk_threads, config.limits.abandoned_bytes);
         let shared = Shared::new(config, portals, nodes, nothing, sessions, pool, Clock::System);
@@ -305,10 +322,9 @@ impl Drop for RunningTarget {
 /// Connections that may wait to be accepted, at each portal.
 const BACKLOG: i32 = 4096;
 
-/// Binds a listener.
-fn listen(portal: SocketAddr, tcp: &TcpOptions) -> Result<TcpListener, TargetError> {
+/// Prepares a bound socket.
+fn prepared(listener: TcpListener, portal: SocketAddr, tcp: &TcpOptions) -> Result<TcpListener, TargetError> {
     let failed = |source| TargetError::Listen { portal, source };
-    let listener = TcpListener::bind(portal).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     // The standard library asks for 128: initiators that all log in at once, as after the reboot of a switch, would be sent away by
     // the kernel, and try again after a second. The kernel's own limit is net.core.somaxconn.

@@ -257,7 +257,7 @@ fn two_targets_share_a_store_and_its_atomic_operations() {
         let mut client = Client::log_in(target.address(), &Login::default());
         client.attentions(0);
         store.resize(store.size_bytes() + (1 << 20)).unwrap();
-        set(&target, &[lun(&store)], None);
+        set(target, &[lun(&store)], None);
         client.until(opcode::ASYNC);
         assert_eq!(client.attentions(0), [(0x2a, 9)], "{IQN}");
     }

@@ -233,8 +233,8 @@ struct Asks {
 }
 
 impl Asks {
-    fn ask(&self, method: &str, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
-        let answer = client::ask(&self.socket, method, path, body.as_ref()).with_context(|| {
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        let answer = client::ask(&self.socket, method, path, body).with_context(|| {
             let socket = self.socket.display();
             format!("{socket}: no target answers; is it running with --control {socket}?")
         })?;
@@ -249,7 +249,7 @@ impl Asks {
     }
 
     fn send(&self, method: &str, path: &str, body: impl Serialize) -> anyhow::Result<Value> {
-        self.ask(method, path, Some(json!(body)))?.json().map_err(anyhow::Error::msg)
+        self.ask(method, path, Some(&json!(body)))?.json().map_err(anyhow::Error::msg)
     }
 
     fn delete(&self, path: &str) -> anyhow::Result<Value> {
@@ -460,7 +460,7 @@ fn show(value: &Value, as_json: bool) -> anyhow::Result<()> {
             for (name, value) in fields {
                 match value {
                     Value::Array(lines) => {
-                        lines.iter().for_each(|line| print_line(format_args!("{}", entry(name, line))))
+                        lines.iter().for_each(|line| print_line(format_args!("{}", entry(name, line))));
                     }
                     Value::Object(_) => {}
                     _ => print_line(format_args!("{name}: {}", plain(value))),

@@ -1,6 +1,7 @@
 //! `roundtrip target`: serves disks over iSCSI.
 
 mod confine;
+mod notify;
 mod operate;
 
 use std::io::Write as _;
@@ -14,6 +15,7 @@ use iscsi_target::{BoundTarget, ConnectionStatistics, Portal, SendPolicy, Target
 use serde_json::json;
 use target_config::{DiskSpec, NodeFile, OpenDisks, Served, TargetFile, served};
 
+use self::notify::Notify;
 use self::operate::Operator;
 pub(crate) use self::operate::default_socket;
 use crate::print::{print_json_line, print_line};
@@ -135,6 +137,19 @@ fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
     Ok(file)
 }
 
+/// Takes the listening sockets of a service manager (socket activation).
+fn listeners() -> anyhow::Result<Vec<std::net::TcpListener>> {
+    let mut passed = listenfd::ListenFd::from_env();
+    let mut listeners = Vec::new();
+    for index in 0..passed.len() {
+        let listener = passed
+            .take_tcp_listener(index)
+            .context("a socket of the service manager does not listen for TCP")?;
+        listeners.extend(listener);
+    }
+    Ok(listeners)
+}
+
 /// Binds the sockets for control and metrics.
 fn sockets(args: &TargetArgs) -> anyhow::Result<control::server::Sockets> {
     let control =
@@ -152,6 +167,8 @@ fn sockets(args: &TargetArgs) -> anyhow::Result<control::server::Sockets> {
 }
 
 pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
+    let inherited = listeners().map_err(Failure::Usage)?;
+    let mut notify = Notify::connect().context("NOTIFY_SOCKET").map_err(Failure::Work)?;
     check_cpus(&args.cpus).map_err(Failure::Usage)?;
     let signals = || -> std::io::Result<_> {
         let (stop, hangup) = match args.config {
@@ -180,6 +197,11 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     };
     if !file.portals.is_empty() {
         config.portals.clone_from(&file.portals);
+    } else if !inherited.is_empty() {
+        let addresses =
+            inherited.iter().map(std::net::TcpListener::local_addr).collect::<Result<Vec<_>, _>>();
+        let addresses = addresses.context("a socket of the service manager").map_err(Failure::Usage)?;
+        config.portals = addresses.into_iter().map(Portal::new).collect();
     }
     for (name, value) in &file.limits {
         target_config::limits::set(&mut config, name, value).map_err(Failure::Usage)?;
@@ -203,7 +225,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         config.nodes.iter().map(|node| (node.iqn.clone(), node.groups.clone())).collect();
     let groups: Vec<u16> = config.portals.iter().map(|portal| portal.group).collect();
     let mut served = Served::new(file, disks);
-    let bound = BoundTarget::bind(config).map_err(|e| usage(e.into()))?;
+    let bound = BoundTarget::bind_with(config, inherited).map_err(|e| usage(e.into()))?;
 
     let sandbox = prepared.lock().map_err(|e| usage(e.into()))?;
     tracing::info!("sandbox: {sandbox}");
@@ -220,6 +242,8 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         }
     }
     std::io::stdout().flush().context("writing to stdout").map_err(Failure::Work)?;
+    let status = format!("serving {} targets at {} portals", names.len(), groups.len());
+    notify.ready(&status);
     let (asks, asked) = std::sync::mpsc::sync_channel(ASKS_WAITING);
     let is_asked = sockets.control.is_some() || !sockets.metrics.is_empty();
     // Without a socket, the channel stays open all the same.
@@ -245,6 +269,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
             asked.answer(operator.carry_out(request));
         }
         log::sum_up();
+        notify.alive();
         if operator
             .drains_until
             .is_some_and(|until| target.sessions() == 0 || std::time::Instant::now() >= until)
@@ -253,11 +278,13 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
             break;
         }
         if hangup.swap(false, Ordering::Relaxed) {
+            notify.reloading();
             // An invalid file has no effect on the running target.
             match operator.reload() {
                 Ok(()) => tracing::info!("reloaded the configuration of disks and access"),
                 Err(error) => tracing::error!("reload failed: {error:#}; keeping the old configuration"),
             }
+            notify.ready(&status);
         }
         if user_signal.swap(false, Ordering::Relaxed) {
             log::toggle_debug();
@@ -275,6 +302,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
             next = Some(at + every);
         }
     }
+    notify.stopping();
     let shared = target.statistics_handle();
     target.stop();
     let statistics = shared.statistics();

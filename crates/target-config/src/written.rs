@@ -103,15 +103,13 @@ fn write_node(table: &mut Table, node: &NodeFile) -> anyhow::Result<()> {
         }
     }
     match &node.rules {
-        Some(rules) => {
-            if !table.get("access").is_some_and(|item| same(item, rules)) {
-                let now = toml_edit::ser::to_document(rules).context("access")?;
-                put(table, "access", Item::Table(now.as_table().clone()));
-            }
+        Some(rules) if !table.get("access").is_some_and(|item| same(item, rules)) => {
+            let now = toml_edit::ser::to_document(rules).context("access")?;
+            put(table, "access", Item::Table(now.as_table().clone()));
         }
         // Without rules every initiator may log in; what said otherwise must not stay.
         None if table.contains_key("access") => set(table, "access", "open"),
-        None => {}
+        Some(_) | None => {}
     }
     Ok(())
 }
