@@ -14,6 +14,7 @@ mod capture;
 mod ctl;
 mod figures;
 mod host;
+mod import;
 mod log;
 mod model;
 mod outputs;
@@ -48,6 +49,7 @@ struct Cli {
 enum Verb {
     Target(target::TargetArgs),
     Ctl(ctl::CtlArgs),
+    Import(import::ImportArgs),
     Bench(bench::BenchArgs),
     Study(study::StudyArgs),
     #[command(hide = true)]
@@ -80,8 +82,9 @@ fn main() -> ExitCode {
         tracing::warn!("cannot ignore SIGXFSZ, which a file size limit raises: {error}");
     }
     let outcome = match cli.verb {
-        Verb::Target(args) => target::run(&args),
+        Verb::Target(args) => target::run(args),
         Verb::Ctl(args) => ctl::run(&args),
+        Verb::Import(args) => import::run(&args),
         Verb::Bench(args) => bench::run(&args, &|name| is_given(&matches, name)),
         Verb::Study(args) => study::run(&args),
         Verb::StudyClient(args) => study_client::run(&args),

@@ -41,11 +41,15 @@ pub(crate) struct TargetArgs {
     iqn: Option<String>,
     /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE, file:PATH[,size=SIZE] or dev:PATH, options
     /// ,bs=512|4k ,pbs=4k ,readonly ,removable ,direct ,shared=yes, and layers (docs/target.md); repeatable
-    #[arg(long = "lun", value_parser = target_config::lun, required_unless_present = "config", value_name = "N=STORE")]
+    #[arg(long = "lun", value_parser = target_config::lun, value_name = "N=STORE")]
     luns: Vec<(u16, DiskSpec)>,
-    /// TOML file with portals, disks, access and limits (docs/target.md); other options take precedence or add to it
+    /// TOML file with portals, disks, access and limits (docs/target.md); other options take precedence or add to it [default
+    /// without --lun: /etc/roundtrip/target.toml]
     #[arg(long, value_name = "FILE.toml")]
     config: Option<std::path::PathBuf>,
+    /// Check this configuration file, print what it serves, and exit
+    #[arg(long, value_name = "FILE.toml", exclusive = true)]
+    check: Option<std::path::PathBuf>,
     /// Send policy for responses: auto (selects the best mode by measuring), nodelay (one send each), nagle (Nagle's
     /// algorithm, flushed when idle), nagle-unflushed, adaptive[:THRESHOLD:MARGIN] (Nagle while a session is busy) or batch
     /// (one send for all pending responses); docs/send-policy.md [default: auto]
@@ -166,7 +170,40 @@ fn sockets(args: &TargetArgs) -> anyhow::Result<control::server::Sockets> {
     Ok(control::server::Sockets { control, metrics: metrics.collect::<anyhow::Result<_>>()? })
 }
 
-pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
+/// The configuration file that is read where nothing says what to serve.
+const DEFAULT_CONFIG: &str = "/etc/roundtrip/target.toml";
+
+/// Checks a configuration file, and prints what it serves.
+fn check(path: &std::path::Path) -> anyhow::Result<()> {
+    let file = target_config::file::read(path)?;
+    file.check_masks()?;
+    print_line(format_args!("{}: valid", path.display()));
+    for line in target_config::diff::differences(&TargetFile::default(), &file) {
+        print_line(format_args!("{line}"));
+    }
+    Ok(())
+}
+
+pub(crate) fn run(args: TargetArgs) -> Result<ExitCode, Failure> {
+    if let Some(path) = &args.check {
+        check(path).map_err(Failure::Usage)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.luns.is_empty() && args.config.is_none() {
+        let config = std::path::PathBuf::from(DEFAULT_CONFIG);
+        if !config.exists() {
+            let what = format!(
+                "nothing to serve: give disks with --lun, a file with --config, or write {DEFAULT_CONFIG}"
+            );
+            return Err(Failure::Usage(anyhow::anyhow!(what)));
+        }
+        return serve(&TargetArgs { config: Some(config), ..args });
+    }
+    serve(&args)
+}
+
+/// Serves until a signal or a drain ends it.
+fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
     let inherited = listeners().map_err(Failure::Usage)?;
     let mut notify = Notify::connect().context("NOTIFY_SOCKET").map_err(Failure::Work)?;
     check_cpus(&args.cpus).map_err(Failure::Usage)?;
