@@ -27,6 +27,7 @@ mod study;
 mod study_client;
 #[allow(clippy::print_stderr, reason = "tables, whose cells are escaped")]
 mod target;
+mod top;
 mod wire;
 
 use std::io::Write as _;
@@ -49,6 +50,7 @@ struct Cli {
 enum Verb {
     Target(target::TargetArgs),
     Ctl(ctl::CtlArgs),
+    Top(top::TopArgs),
     Import(import::ImportArgs),
     Bench(bench::BenchArgs),
     Study(study::StudyArgs),
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Target(args) => target::run(args),
         Verb::Ctl(args) => ctl::run(&args),
+        Verb::Top(args) => top::run(&args),
         Verb::Import(args) => import::run(&args),
         Verb::Bench(args) => bench::run(&args, &|name| is_given(&matches, name)),
         Verb::Study(args) => study::run(&args),

@@ -1,0 +1,12 @@
+//! The live view of a target. A [`Sample`] is what a target has counted at one time, from its control socket or its metrics; [`Rates`] is
+//! what happened between two of them; [`View`] draws that on a terminal and handles keys. No I/O and no clock of its own.
+
+#![forbid(unsafe_code)]
+
+pub mod rates;
+pub mod sample;
+pub mod view;
+
+pub use rates::Rates;
+pub use sample::Sample;
+pub use view::View;
