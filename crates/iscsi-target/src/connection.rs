@@ -23,6 +23,9 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 /// Longest time to send the last bytes of a connection.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// The same where the target stops: an initiator that does not read must not delay a restart, which all others wait for.
+const LINGER_STOPPING: Duration = Duration::from_millis(100);
+
 /// Longest time that a login waits for connections that are closed: their last writes may take a disk long.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -279,7 +282,8 @@ impl Connection {
                 self.core.shared.sockets.end(self.core.id);
                 // The last response (a Reject, a login refusal, a Logout Response) should still reach the initiator.
                 let end = std::mem::replace(end, ConnectionEnd::Closed);
-                self.phase = Phase::Lingering(end, Instant::now() + LINGER);
+                let patience = if matches!(end, ConnectionEnd::Stopping) { LINGER_STOPPING } else { LINGER };
+                self.phase = Phase::Lingering(end, Instant::now() + patience);
                 Turn::Again
             }
             Phase::Lingering(_, until) => {

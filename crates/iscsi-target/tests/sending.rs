@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{Client, Login, ram, set, start};
 use iscsi::opcode::target as opcode;
-use iscsi_target::{RunningTarget, SendPolicy};
+use iscsi_target::{RunningTarget, SendPolicy, Threads};
 
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
 
@@ -210,4 +210,23 @@ fn statistics_count_what_the_connection_carried() {
         !one.open && one.initiator_name == common::INITIATOR && one.send == SendPolicy::Nodelay,
         "{one:?}"
     );
+}
+
+#[test]
+fn a_stop_does_not_wait_for_an_initiator_that_does_not_read() {
+    for threads in [Threads::PerCpu, Threads::PerConnection] {
+        let target = start(vec![ram(0, 64)], |config| config.threads = threads);
+        let mut deaf = Client::log_in(target.address(), &Login::default());
+        deaf.attentions(0);
+        // 32 MiB of answers, far more than the sockets hold.
+        let read = [0x28, 0, 0, 0, 0, 0, 0, 8, 0, 0];
+        for tag in 1..=32 {
+            let command = iscsi::pdu::ScsiCommand { read: true, ..deaf.command(tag, &read, 1 << 20) };
+            deaf.issue(&command, &[]);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let begun = Instant::now();
+        target.stop();
+        assert!(begun.elapsed() < Duration::from_secs(1), "{threads:?}: {:?}", begun.elapsed());
+    }
 }

@@ -133,7 +133,7 @@ struct UnsentText {
 /// use iscsi::{Framer, Parameters, TransmitBuffer, status};
 ///
 /// # let login = LoggedIn {
-/// #     initiator_name: "iqn.i".into(), user: None, target_name: "iqn.t".into(),
+/// #     initiator_name: "iqn.i".into(), user: None, proven: None, target_name: "iqn.t".into(),
 /// #     session_type: SessionType::Normal, isid: [0; 6], tsih: 1, cid: 0,
 /// #     parameters: Parameters::default(), exp_cmd_sn: 1, stat_sn: 1,
 /// # };

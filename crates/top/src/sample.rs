@@ -103,7 +103,8 @@ impl Sample {
                 std::iter::zip(&mut counters.latencies, list(&counts["latencies"]))
                     .for_each(|(all, more)| *all += number(more));
             }
-            counters.errors = list(&disk["counts"]["failed"]).fold(0.0, |all, failed| all + number(&failed[2]));
+            counters.errors =
+                list(&disk["counts"]["failed"]).fold(0.0, |all, failed| all + number(&failed[2]));
             ((text(&disk["target"]), disk["lun"].as_u64().unwrap_or(0)), counters)
         };
         let connection = |one: &Value| {
