@@ -27,6 +27,7 @@ use ipnet::IpNet;
 use iscsi::login::chap::Credentials;
 use iscsi::login::is_iscsi_name;
 use iscsi_target::{Access, ActsFor, Initiator, Shown, User};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::text::read_text;
@@ -35,29 +36,34 @@ use crate::word_or::WordOr;
 /// Least secret length, bytes. RFC 7143 12.1.3: CHAP secrets of less than 96 bits must not be used without IPsec.
 const SECRET_MIN: usize = 12;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AccessFile {
+    /// Discovery sessions authenticate too.
     #[serde(default = "yes")]
     discovery: bool,
+    /// The initiators that may use the target; by default all that can authenticate.
     #[serde(default)]
     initiators: Vec<Listed>,
+    /// The addresses and networks from which initiators may come; by default any.
     #[serde(default)]
     addresses: Vec<String>,
+    /// CHAP users; by default initiators need not authenticate.
     #[serde(default)]
     chap: Vec<Chap>,
+    /// The target's own name and secret, for mutual authentication.
     mutual: Option<Credential>,
 }
 
 /// An initiator: its name, or its name and the disks that it sees.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Listed {
     Name(String),
     Masked(Masked),
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Masked {
     name: String,
@@ -67,14 +73,14 @@ struct Masked {
 }
 
 /// A disk that an initiator sees: its number, or how it sees it.
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Seen {
     Number(u16),
     Mapped(Mapped),
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Mapped {
     lun: Option<u16>,
@@ -83,7 +89,7 @@ struct Mapped {
     read_only: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Chap {
     name: String,
@@ -92,7 +98,7 @@ struct Chap {
     mutual: Option<Credential>,
 }
 
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Credential {
     name: String,

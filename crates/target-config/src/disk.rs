@@ -3,6 +3,7 @@
 use std::fmt;
 
 use iscsi_target::DiskNames;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use store::StoreSpec;
 
@@ -35,20 +36,27 @@ impl fmt::Display for DiskSpec {
 }
 
 /// A disk with names, as a table of the file.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NamedDisk {
+    /// The store, such as file:/srv/disk,size=10G.
     store: String,
+    /// Unit serial number.
     #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<String>,
+    /// NAA designator, 16 or 32 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     naa: Option<String>,
+    /// Vendor specific identifier of the T10 vendor ID designator.
     #[serde(skip_serializing_if = "Option::is_none")]
     t10: Option<String>,
+    /// T10 vendor identification.
     #[serde(skip_serializing_if = "Option::is_none")]
     vendor: Option<String>,
+    /// Product identification.
     #[serde(skip_serializing_if = "Option::is_none")]
     product: Option<String>,
+    /// Product revision level.
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<String>,
 }

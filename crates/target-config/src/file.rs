@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use iscsi::login::is_iscsi_name;
 use iscsi::login::target::Moved;
 use iscsi_target::{Access, Portal, SendPolicy, TargetConfig};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::access::{self, AccessFile};
@@ -18,45 +19,67 @@ use crate::open_disks::DiskKey;
 use crate::text::read_text;
 use crate::word_or::WordOr;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// The first target's iSCSI name.
     iqn: Option<String>,
+    /// The portal groups through which the first target is reached; all by default.
     groups: Option<Vec<u16>>,
+    /// The folder for state that initiators ask to keep over a restart.
     state: Option<PathBuf>,
+    /// The send policy (docs/send-policy.md).
     send: Option<String>,
+    /// The portals.
     #[serde(default)]
     portal: Vec<PortalEntry>,
+    /// The first target's disks by number, or "none".
     luns: Option<WordOr<BTreeMap<String, DiskEntry>>>,
+    /// The first target's access rules, or "open".
     access: Option<WordOr<AccessFile>>,
+    /// Further targets.
     #[serde(default)]
     target: Vec<TargetEntry>,
+    /// Limits by name (docs/target.md).
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     limits: BTreeMap<String, toml::Value>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TargetEntry {
+    /// Its iSCSI name.
     iqn: String,
+    /// The portal groups through which it is reached; all by default.
     groups: Option<Vec<u16>>,
+    /// Its disks by number, or "none".
     luns: Option<WordOr<BTreeMap<String, DiskEntry>>>,
+    /// Its access rules, or "open".
     access: Option<WordOr<AccessFile>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PortalEntry {
+    /// The address and port to listen on.
+    #[schemars(with = "String")]
     listen: SocketAddr,
+    /// Its portal group; 1 by default.
     group: Option<u16>,
+    /// The address that is reported to initiators, where it differs.
+    #[schemars(with = "Option<String>")]
     advertise: Option<SocketAddr>,
+    /// Logins are redirected there.
     moved: Option<MovedEntry>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct MovedEntry {
+    /// The address and port.
     address: String,
+    /// For good.
     #[serde(default)]
     permanent: bool,
 }
@@ -97,6 +120,12 @@ pub struct NodeFile {
 
 /// The name of a target that is given none.
 pub const DEFAULT_IQN: &str = "iqn.2026-11.example.roundtrip:target";
+
+/// Returns the JSON Schema of a configuration file.
+#[must_use]
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(File)
+}
 
 /// Reads a configuration file.
 ///

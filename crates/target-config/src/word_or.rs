@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -52,5 +53,15 @@ impl<T: Serialize> Serialize for WordOr<T> {
             Self::Word(word) => serializer.serialize_str(word),
             Self::Value(value) => value.serialize(serializer),
         }
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for WordOr<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        format!("WordOr{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "string" }, generator.subschema_for::<T>()] })
     }
 }
