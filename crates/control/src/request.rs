@@ -78,6 +78,9 @@ pub struct TargetBody {
     /// The portal groups through which it is reached; all by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<u16>>,
+    /// Its access rules, as in an access file, or `open` (as a new target has them by default) or `nobody`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<String>,
 }
 
 /// A disk, as in the configuration file.
@@ -121,7 +124,7 @@ pub struct SizeBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessBody {
-    /// The rules in the format of an access file (TOML); `open` admits every initiator.
+    /// The rules in the format of an access file (TOML); `open` admits every initiator, `nobody` none.
     pub rules: String,
 }
 

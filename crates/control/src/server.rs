@@ -17,7 +17,7 @@ use hyper::{Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::LocalSet;
 
 use crate::events::Events;
@@ -26,8 +26,12 @@ use crate::request::{Refusal, Reply, Request};
 
 /// Longest body of a request, bytes.
 const BODY_BYTES_MAX: usize = 2 << 20;
-/// Connections served at a time; others wait in the kernel.
+/// Connections to the control socket served at a time; others wait in the kernel.
 const CONNECTIONS_MAX: usize = 32;
+/// The same to all sockets for metrics: they take nothing from control.
+const SCRAPES_MAX: usize = 8;
+/// Those that follow events, beside these.
+const FOLLOWERS_MAX: usize = 8;
 /// Longest time for the header of a request, and for its body.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest time until the target has carried out a request.
@@ -51,6 +55,13 @@ impl Asked {
     }
 }
 
+/// What all connections share.
+struct Common {
+    asks: SyncSender<Asked>,
+    events: Events,
+    followers: Arc<Semaphore>,
+}
+
 /// The sockets to listen on.
 #[derive(Debug, Default)]
 pub struct Sockets {
@@ -69,10 +80,11 @@ pub fn start(sockets: Sockets, asks: SyncSender<Asked>, events: Events) -> io::R
     sockets.metrics.iter().try_for_each(|socket| socket.set_nonblocking(true))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let serve = move || {
-        let (asks, all) = (Arc::new((asks, events)), LocalSet::new());
-        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let followers = Arc::new(Semaphore::new(FOLLOWERS_MAX));
+        let (asks, all) = (Arc::new(Common { asks, events, followers }), LocalSet::new());
+        let scrapes = Arc::new(Semaphore::new(SCRAPES_MAX));
         for socket in sockets.metrics {
-            let (asks, slots) = (Arc::clone(&asks), Arc::clone(&slots));
+            let (asks, slots) = (Arc::clone(&asks), Arc::clone(&scrapes));
             all.spawn_local(async move {
                 match TcpListener::from_std(socket) {
                     Ok(socket) => {
@@ -84,6 +96,7 @@ pub fn start(sockets: Sockets, asks: SyncSender<Asked>, events: Events) -> io::R
             });
         }
         if let Some(socket) = sockets.control {
+            let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
             all.spawn_local(async move {
                 match UnixListener::from_std(socket) {
                     Ok(socket) => {
@@ -102,7 +115,7 @@ pub fn start(sockets: Sockets, asks: SyncSender<Asked>, events: Events) -> io::R
 /// Accepts connections for ever.
 async fn accept<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     slots: Arc<Semaphore>,
-    asks: Arc<(SyncSender<Asked>, Events)>,
+    asks: Arc<Common>,
     metrics_only: bool,
     next: impl AsyncFn() -> io::Result<S>,
 ) {
@@ -113,8 +126,7 @@ async fn accept<S: AsyncRead + AsyncWrite + Unpin + 'static>(
             Ok(socket) => {
                 let asks = Arc::clone(&asks);
                 tokio::task::spawn_local(async move {
-                    let _slot = slot;
-                    serve(socket, &asks, metrics_only).await;
+                    serve(socket, &asks, slot, metrics_only).await;
                 });
             }
             Err(error) => {
@@ -127,15 +139,29 @@ async fn accept<S: AsyncRead + AsyncWrite + Unpin + 'static>(
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     socket: S,
-    (asks, events): &(SyncSender<Asked>, Events),
+    common: &Common,
+    slot: OwnedSemaphorePermit,
     metrics_only: bool,
 ) {
+    // One that follows events keeps no slot of those that ask.
+    let slot = &Cell::new(Some(slot));
+    let place = &Cell::new(None);
     let follows = &Cell::new(false);
     let service = service_fn(|request| async move {
-        let answer = answer(request, asks, metrics_only).await;
+        let mut answer = answer(request, &common.asks, metrics_only).await;
         if matches!(answer, Ok(Answer::Events)) {
-            follows.set(true);
-            return Ok::<_, Infallible>(stream(events));
+            match Arc::clone(&common.followers).try_acquire_owned() {
+                Ok(permit) => {
+                    place.set(Some(permit));
+                    slot.set(None);
+                    follows.set(true);
+                    return Ok::<_, Infallible>(stream(&common.events));
+                }
+                Err(_) => {
+                    let why = format!("{FOLLOWERS_MAX} follow the events already");
+                    answer = Err(Refusal::Unavailable(why));
+                }
+            }
         }
         Ok(response(answer))
     });

@@ -32,6 +32,7 @@ impl Snapshot {
     /// Looks at a target that runs since `started`.
     #[must_use]
     pub fn of(target: &RunningTarget, started: Instant) -> Self {
+        target.refresh();
         Self {
             uptime: started.elapsed(),
             send: target.send().to_string(),

@@ -389,7 +389,7 @@ impl<'a> Node<'a> {
         }
         let group = match reference {
             Some(name) if own.wrong.is_none() => named(name),
-            None if !has_own => named("default"),
+            None if !has_own && own.wrong.is_none() => named("default"),
             _ => own,
         };
         if links.is_empty() {
@@ -399,7 +399,10 @@ impl<'a> Node<'a> {
             }
             links.push(("default", None));
         }
-        let effective = |link: &(&str, Option<&str>)| link.1.map_or_else(|| group.clone(), named);
+        // What restricts the target in a way that is not known restricts it through every portal group.
+        let effective = |link: &(&str, Option<&str>)| {
+            link.1.filter(|_| group.wrong.is_none()).map_or_else(|| group.clone(), named)
+        };
         let first = effective(&links[0]);
         let (mut kept, mut discovery) = (Vec::new(), false);
         for link in &links {

@@ -139,6 +139,8 @@ pub struct Access {
     pub initiators: Vec<Initiator>,
     /// The addresses from which initiators may use the target. Empty: any.
     pub addresses: Vec<IpNet>,
+    /// No initiator may use the target, whatever else is said.
+    pub is_closed: bool,
 }
 
 /// A CHAP user.
@@ -227,7 +229,8 @@ impl Access {
     pub fn is_reached_from(&self, address: IpAddr) -> bool {
         // An IPv4 address as an IPv6 socket sees it is an IPv4 address.
         let address = address.to_canonical();
-        self.addresses.is_empty() || self.addresses.iter().any(|network| network.contains(&address))
+        !self.is_closed
+            && (self.addresses.is_empty() || self.addresses.iter().any(|network| network.contains(&address)))
     }
 
     /// Returns the users that the initiator with this name authenticates as. Of several users with one name it can be only

@@ -628,7 +628,8 @@ impl Connection {
             options::flush_nagle(&self.transport.socket)?;
         }
         self.take_send_mode()?;
-        if self.published.elapsed() >= PUBLISH_EVERY {
+        let is_asked = std::mem::take(&mut self.core.is_asked_to_publish);
+        if is_asked || self.published.elapsed() >= PUBLISH_EVERY {
             self.publish();
         }
         Ok(())

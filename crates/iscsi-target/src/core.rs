@@ -70,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) statistics: ConnectionStatistics,
     pub(crate) sampler: Sampler,
     pub(crate) counts: Local,
+    /// Somebody wants to see what was counted.
+    pub(crate) is_asked_to_publish: bool,
     pub(crate) control: SendControl,
     /// Whether a response was made since the connection was last idle.
     pub(crate) has_answered: bool,
@@ -233,6 +235,7 @@ impl Core {
             statistics,
             sampler: Sampler::default(),
             counts: Local::default(),
+            is_asked_to_publish: false,
             control: SendControl::new(send),
             has_answered: false,
             is_due: false,
@@ -487,6 +490,7 @@ impl Core {
                 }
             }
             Notice::Turn => self.answer_held(serving)?,
+            Notice::Publish => self.is_asked_to_publish = true,
             Notice::Send(policy) => self.control = SendControl::new(policy),
             Notice::LogOut(patience) => {
                 let seconds = u16::try_from(patience.as_secs()).unwrap_or(u16::MAX);

@@ -174,7 +174,10 @@ impl Local {
     ) {
         let add = |counter: &AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
         for (counts, lun) in self.luns.iter_mut().zip(0..) {
-            let Some(unit) = view.unit(Lun(lun)) else { continue };
+            let Some(unit) = view.unit(Lun(lun)) else {
+                *counts = [(0, 0); 5];
+                continue;
+            };
             for (index, (commands, bytes)) in
                 counts.iter_mut().enumerate().filter(|(_, (commands, _))| *commands > 0)
             {

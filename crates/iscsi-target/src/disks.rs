@@ -125,6 +125,7 @@ impl Disks {
             block_bytes: config.block_bytes,
             blocks: size / block,
             read_only: config.store.is_read_only(),
+            is_restricted: false,
             removable: config.removable,
             is_rotational: config.store.geometry().is_some_and(|geometry| geometry.is_rotational),
             is_durable: self.effects.state.is_some(),

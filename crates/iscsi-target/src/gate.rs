@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use iscsi::login::chap::Known;
 use iscsi::login::target::{Authentication, Gate, Joined, LoggedIn, Moved};
 use iscsi::login::{SessionType, Status};
 
-use crate::config::{Access, Portal};
+use crate::config::{Access, Portal, User};
 use crate::mailbox::Mailbox;
 use crate::node::Node;
 use crate::session::{Session, SessionKey};
@@ -73,40 +74,34 @@ impl<'a> PortalGate<'a> {
     fn demanded(&self, login: &LoggedIn) -> Option<Authentication> {
         let name = &login.initiator_name;
         if let Some((_, access)) = self.node(login) {
-            return of(access.as_deref().filter(|access| !access.users.is_empty())?, name);
+            return Some(of(access.as_deref().filter(|access| !access.users.is_empty())?, name));
         }
         let is_known =
             |access: &Option<Arc<Access>>| access.clone().filter(|access| !access.users.is_empty());
+        let is_discovery = login.session_type == SessionType::Discovery;
         let mut all = Authentication::default();
         let mut demands = false;
         for (_, access) in &self.nodes {
             match is_known(access) {
-                Some(access) if access.discovery => {
-                    let known = of(&access, name).unwrap_or_default();
-                    all.own = all.own.or(known.own);
-                    all.initiators.extend(known.initiators);
+                Some(access) if access.discovery || !is_discovery => {
+                    all.initiators.extend(of(&access, name).initiators);
                     demands = true;
                 }
-                // It shows itself without authentication.
-                _ => all.is_optional = true,
+                // It shows itself without authentication, but to discovery alone.
+                _ => all.is_optional = is_discovery,
             }
         }
         demands.then_some(all)
     }
 }
 
-/// Returns the credentials of the users that an initiator may be.
-#[expect(clippy::unnecessary_wraps, reason = "read as the demand of a target with users")]
-fn of(access: &Access, name: &str) -> Option<Authentication> {
-    let users: Vec<_> = access.users_for(name).collect();
-    let own = users
-        .iter()
-        .find_map(|user| user.own.clone().filter(|_| access.may_act_for(&user.credentials.name, name)));
-    Some(Authentication {
-        initiators: users.iter().map(|user| user.credentials.clone()).collect(),
-        own: own.or_else(|| access.own.clone()),
-        is_optional: false,
-    })
+/// Returns the users that an initiator may be, each with what the target answers it.
+fn of(access: &Access, name: &str) -> Authentication {
+    let known = |user: &User| Known {
+        credentials: user.credentials.clone(),
+        own: user.own.clone().or_else(|| access.own.clone()),
+    };
+    Authentication { initiators: access.users_for(name).map(known).collect(), is_optional: false }
 }
 
 impl Gate for PortalGate<'_> {

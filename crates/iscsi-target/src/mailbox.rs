@@ -30,6 +30,8 @@ pub(crate) enum Notice {
     Park,
     /// End the connection for this reason.
     Drop(&'static str),
+    /// Publish what was counted.
+    Publish,
     /// The target is stopping.
     Stop,
 }

@@ -253,6 +253,13 @@ impl RunningTarget {
         self.shared.board.all()
     }
 
+    /// Has every connection publish what it has counted, which otherwise waits for its next commands. They do so within moments; this
+    /// waits for those that are idle now.
+    pub fn refresh(&self) {
+        self.shared.sessions.post_to_all(Notice::Publish);
+        std::thread::sleep(REFRESH_TIME);
+    }
+
     /// Returns sums over all connections since the start.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -318,6 +325,9 @@ impl Drop for RunningTarget {
         }
     }
 }
+
+/// How long a look at the counters waits for idle connections.
+const REFRESH_TIME: Duration = Duration::from_millis(3);
 
 /// Connections that may wait to be accepted, at each portal.
 const BACKLOG: i32 = 4096;

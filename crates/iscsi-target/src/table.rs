@@ -62,16 +62,15 @@ impl Table {
         let shown: Vec<(Shown, &Disk)> = (self.luns.0.iter())
             .filter_map(|(lun, disk)| Some((access.shows(initiator, lun.0)?, disk)))
             .collect();
-        let is_same = |(shown, disk): &(Shown, &Disk)| {
-            shown.number == shown.disk && (!shown.read_only || disk.read_only)
-        };
+        let is_same = |(shown, _): &(Shown, &Disk)| shown.number == shown.disk && !shown.read_only;
         if shown.len() == self.luns.0.len() && shown.iter().all(is_same) {
             return Arc::clone(self);
         }
         let mut view = Self::empty(Arc::clone(&self.effects));
         for (Shown { number, disk: own, read_only }, disk) in shown {
+            let is_restricted = read_only;
             let read_only = disk.read_only || read_only;
-            view.luns.0.insert(Lun(number), Disk { read_only, ..disk.clone() });
+            view.luns.0.insert(Lun(number), Disk { read_only, is_restricted, ..disk.clone() });
             let index = usize::from(number);
             if view.units.len() <= index {
                 view.units.resize_with(index + 1, || None);

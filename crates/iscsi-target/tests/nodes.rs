@@ -155,6 +155,36 @@ fn an_open_target_is_discovered_without_authentication_and_a_guarded_one_is_not(
     assert_eq!(discovered(address, ALICE, Some(("alice", "secret of alice"))).unwrap(), [IQN, OTHER]);
     assert_eq!(discovered(address, ALICE, Some(("alice", "secret of nobody"))), Err(UNPROVEN));
     assert_eq!((status(address, IQN, ALICE), status(address, OTHER, ALICE)), (0, UNPROVEN));
+    assert_eq!(status(address, "iqn.2026-11.example.roundtrip:none", ALICE), UNPROVEN, "as a guarded one");
+}
+
+#[test]
+fn each_target_answers_discovery_with_its_own_credentials() {
+    let own = |name: &str, secret: &str| Some(Credentials { name: name.into(), secret: secret.into() });
+    let of = |user_name: &str, target_name: &str| {
+        let users = vec![user(user_name, &format!("secret of {user_name}"), ActsFor::Any)];
+        Some(Access {
+            users,
+            own: own(target_name, &format!("secret of {target_name}")),
+            discovery: true,
+            ..Access::default()
+        })
+    };
+    let target = two(of("alice", "first-target"), of("bob", "other-target"));
+    for (name, answers) in [("alice", "first-target"), ("bob", "other-target")] {
+        let login = Login { keys: DISCOVERS, ..Login::default() };
+        let mut client = Client::connect(target.address());
+        let keys = format!("InitiatorName={ALICE} {DISCOVERS} AuthMethod=CHAP CHAP_A=7");
+        let (_, text) = client.login_request(&login, (0, 0, false), &keys);
+        let proof = common::chap_proof(&text, name, &format!("secret of {name}"));
+        let (status, text) = client.login_request(
+            &login,
+            (0, 1, true),
+            &format!("{proof} CHAP_I=5 CHAP_C=0x0102030405060708"),
+        );
+        assert_eq!(status, 0);
+        assert!(text.contains(&format!("CHAP_N={answers}")), "{name}: {text}");
+    }
 }
 
 #[test]
@@ -214,8 +244,19 @@ fn disk_is_shown_under_another_number_and_may_be_read_only() {
     assert_eq!(alice.manage(LUN_RESET, 0, 0), 0);
     assert_eq!((all.attentions(0), all.attentions(1)), (vec![], vec![(0x29, 0x03)]));
     // Reservations are those of the disk.
-    assert_eq!(alice.reserve_out(5, register(0xa)).0, 0);
-    assert_eq!((all.keys(0), all.keys(1)), (vec![0xa], vec![]));
+    alice.attentions(0);
+    assert_eq!(alice.reserve_out(0, register(0xa)).0, 0);
+    assert_eq!((all.keys(0), all.keys(1)), (vec![], vec![0xa]));
+    // One that may not write may not keep others from it, either.
+    assert_eq!(bob.reserve_out(0, register(0xb)).0, 2);
+    let (reserve, eject) = ([0x16, 0, 0, 0, 0, 0], [0x1b, 0, 0, 0, 2, 0]);
+    let mode_select = [0x15, 0x10, 0, 0, 0, 0];
+    let set_groups = [0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    for cdb in [&reserve[..], &eject, &mode_select, &set_groups] {
+        let (_, status, sense) = bob.read(0, cdb, 0);
+        assert_eq!((status, sense.get(12)), (2, Some(&0x27)), "{cdb:x?}");
+    }
+    assert_eq!(all.write(0, &write, &[7; 512]).0, 0);
 }
 
 #[test]

@@ -133,6 +133,9 @@ enum TargetVerb {
         /// The portal groups through which it is reached; all by default
         #[arg(long = "group", value_delimiter = ',')]
         groups: Option<Vec<u16>>,
+        /// Who may use it from the beginning: open or nobody
+        #[arg(long, value_parser = ["open", "nobody"])]
+        access: Option<String>,
         #[command(flatten)]
         save: Save,
     },
@@ -218,7 +221,7 @@ enum AccessVerb {
     Show,
     /// Replace the rules of a target
     Set {
-        /// An access file (docs/target.md), or the word open
+        /// An access file (docs/target.md), or the word open or nobody
         file: PathBuf,
         #[command(flatten)]
         of: Of,
@@ -281,7 +284,7 @@ impl Asks {
         let status = self.get("/v1/status")?;
         let path = status["config"]
             .as_str()
-            .context("the change is in force, but not saved: the target has no --config")?;
+            .context("the change is in force, but not saved: the target has no --config, or has --lun, --iqn or --access beside it, which the file would repeat")?;
         let text = self.ask("GET", "/v1/config", None)?.text;
         replace(Path::new(path), &text)
             .with_context(|| format!("the change is in force, but not saved: {path}"))
@@ -323,8 +326,8 @@ fn carry_out(args: &CtlArgs, asks: &Asks) -> anyhow::Result<()> {
     match &args.verb {
         Verb::Status => show(&asks.get("/v1/status")?),
         Verb::Targets { verb: None } => show(&asks.get("/v1/targets")?),
-        Verb::Targets { verb: Some(TargetVerb::Add { iqn, groups, save }) } => {
-            let body = TargetBody { groups: groups.clone() };
+        Verb::Targets { verb: Some(TargetVerb::Add { iqn, groups, access, save }) } => {
+            let body = TargetBody { groups: groups.clone(), access: access.clone() };
             show(&asks.send("PUT", &format!("/v1/targets/{}", encoded(iqn)), body)?)?;
             asks.save(*save)
         }
@@ -363,7 +366,8 @@ fn carry_out(args: &CtlArgs, asks: &Asks) -> anyhow::Result<()> {
         }
         Verb::Access { verb: None | Some(AccessVerb::Show) } => show(&asks.get("/v1/access")?),
         Verb::Access { verb: Some(AccessVerb::Set { file, of, save }) } => {
-            let rules = if file.as_os_str() == "open" { "open".to_owned() } else { text_of(file)? };
+            let word = file.to_str().filter(|word| ["open", "nobody"].contains(word));
+            let rules = word.map_or_else(|| text_of(file), |word| Ok(word.to_owned()))?;
             show(&asks.send("PUT", &format!("{}/access", asks.target(of)?), AccessBody { rules })?)?;
             asks.save(*save)
         }

@@ -60,12 +60,20 @@ pub(crate) fn level() -> String {
     asked().clone().unwrap_or_else(|| levels().to_string())
 }
 
+/// Longest text of levels.
+const LEVELS_BYTES_MAX: usize = 1024;
+
 /// Replaces the levels.
 ///
 /// # Errors
 /// When they cannot be read.
 pub(crate) fn set_level(text: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(text).map_err(|error| format!("level '{text}': {error}"))?;
+    if text.len() > LEVELS_BYTES_MAX {
+        return Err(format!("levels: use at most {LEVELS_BYTES_MAX} bytes"));
+    }
+    // Values of fields would be regular expressions, which take any time and memory.
+    let filter = EnvFilter::builder().with_regex(false).parse(text);
+    let filter = filter.map_err(|error| format!("level '{text}': {error}"))?;
     if let Some(replace) = LEVELS.get() {
         replace(filter);
         *asked() = Some(text.to_owned());
@@ -87,9 +95,9 @@ pub(crate) fn toggle_debug() {
     }
 }
 
-/// Says what was left out because it repeats, if the time for it has come.
-pub(crate) fn sum_up() {
-    for (level, text) in repeats::due(std::time::Instant::now()) {
+/// Says what was left out because it repeats, if the time for it has come or never will again.
+pub(crate) fn sum_up(is_last: bool) {
+    for (level, text) in repeats::due(std::time::Instant::now(), is_last) {
         match level {
             Level::ERROR => tracing::error!(target: "repeated", "{text}"),
             _ => tracing::warn!(target: "repeated", "{text}"),
@@ -132,8 +140,10 @@ fn subscriber<W: Write + 'static>(
             layer.with_ansi(false).fmt_fields(DefaultFields::new()).event_format(ForJournal).boxed()
         }
     };
+    // What they sum up has passed.
+    let sums = filter_fn(|metadata| metadata.target() == "repeated");
     let told = Audit.with_filter(filter_fn(|metadata| metadata.target() == "audit"));
-    tracing_subscriber::registry().with(layer.with_filter(filter.and(Repeats))).with(told)
+    tracing_subscriber::registry().with(layer.with_filter(filter.or(sums).and(Repeats))).with(told)
 }
 
 /// The fields of an event, as JSON.

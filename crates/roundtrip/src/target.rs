@@ -305,7 +305,7 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
             let request = asked.request.clone();
             asked.answer(operator.carry_out(request));
         }
-        log::sum_up();
+        log::sum_up(false);
         notify.alive();
         if operator
             .drains_until
@@ -340,6 +340,7 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
         }
     }
     notify.stopping();
+    log::sum_up(true);
     let shared = target.statistics_handle();
     target.stop();
     let statistics = shared.statistics();

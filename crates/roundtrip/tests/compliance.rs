@@ -67,6 +67,7 @@ fn reported() -> BTreeSet<String> {
         block_bytes: 512,
         blocks: 2048,
         read_only: false,
+        is_restricted: false,
         removable: true,
         is_rotational: false,
         is_durable: true,

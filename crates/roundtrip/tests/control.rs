@@ -611,3 +611,163 @@ fn slow_and_many_clients_do_not_stop_control() {
     assert!(begun.elapsed() < Duration::from_secs(5));
     kill(Pid::from_raw(target.child.id() as i32), Signal::SIGTERM).unwrap();
 }
+
+/// What an opponent once stopped the main thread with, for half a minute and more.
+#[test]
+fn no_request_takes_long() {
+    let target = Controlled::start(&config());
+    let begun = Instant::now();
+    let pattern = format!("[{{a={}a}}]=debug", "(a|b)*a(a|b)".repeat(16));
+    assert_ne!(
+        target
+            .http("PUT", "/v1/log-level", Some(&json!({ "level": format!("{pattern}{}", "x".repeat(2000)) })))
+            .0,
+        200
+    );
+    let _ = target.http("PUT", "/v1/log-level", Some(&json!({ "level": pattern })));
+    let names: Vec<String> = (0..40_000).map(|n| format!("\"iqn.a:{n}\"")).collect();
+    let rules = json!({ "rules": format!("initiators = [{}]", names.join(",")) });
+    let (status, why) = target.http("PUT", &format!("/v1/targets/{OTHER}/access"), Some(&rules));
+    assert!(status == 400 && why.contains("at most 4096"), "{status} {why}");
+    assert_eq!(target.http("GET", "/v1/status", None).0, 200);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn scrapes_and_followers_leave_room_for_control() {
+    let target = Controlled::start(&config());
+    let scrape = |_| {
+        let mut stream = std::net::TcpStream::connect(&target.metrics).unwrap();
+        stream.write_all(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        stream
+    };
+    let scrapes: Vec<_> = (0..80).map(scrape).collect();
+    let follow = |_| {
+        let mut stream = UnixStream::connect(target.socket()).unwrap();
+        stream.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        stream
+    };
+    let followers: Vec<_> = (0..20).map(follow).collect();
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    assert_eq!(target.http("GET", "/v1/status", None).0, 200);
+    assert_eq!(target.http("GET", "/v1/events", None).0, 503, "as many as may follow do");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    drop((scrapes, followers));
+}
+
+#[test]
+fn secrets_are_told_to_nobody() {
+    let secret = "hunter2hunter2";
+    let rules = format!("[[chap]]\nname = 'u'\nsecret = '{secret}'\ninitiators = 'any'\n");
+    let config = format!(
+        "iqn = '{IQN}'\nluns.0 = 'ram:1M'\n[access]\n{}",
+        rules.replace("[[chap]]", "[[access.chap]]")
+    );
+    let target = Controlled::start(&config);
+    for path in ["/v1/status", "/v1/access", "/v1/targets", "/v1/openapi.json", "/metrics"] {
+        assert!(!target.http("GET", path, None).1.contains("hunter"), "{path}");
+    }
+    for wrong in [
+        rules.replace(&format!("'{secret}'"), &format!("\"{secret}")),
+        rules.replace(&format!("'{secret}'"), secret),
+        rules.replace("secret =", "secrett ="),
+        rules.replace("initiators = 'any'", &format!("initiators = ['{secret}'")),
+        rules.replace("name = 'u'", &format!("name = {{ a = '{secret}' }}")),
+        rules.replace("'any'", "7").replace("secret = ", "secret = 1").replace(&format!("'{secret}'"), "7"),
+        format!("{rules}secret = '{secret}'\n"),
+        format!("discovery = '{secret}'\n{rules}"),
+        format!("{rules}'{secret}"),
+    ] {
+        let (status, why) =
+            target.http("PUT", &format!("/v1/targets/{IQN}/access"), Some(&json!({ "rules": wrong })));
+        assert!(status == 400 && !why.contains("hunter"), "{status} {why}");
+        let file = target.folder.path().join("wrong.toml");
+        std::fs::write(&file, &wrong).unwrap();
+        let checked = roundtrip()
+            .args(["target", "--portal", "127.0.0.1:0", "--lun", "0=ram:1M", "--access"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&checked.stderr).into_owned();
+        assert!(checked.status.code() == Some(2) && !error.contains("hunter"), "{error}");
+    }
+    let other = rules.replace(secret, "swordfish-12");
+    let changed = target.json(
+        "POST",
+        "/v1/apply",
+        Some(&json!({ "config": config.replace(secret, "swordfish-12"), "dry_run": true })),
+    );
+    assert_eq!(changed["changes"], json!([format!("~ access of {IQN}: other secrets")]), "{other}");
+}
+
+#[test]
+fn what_the_command_line_sets_is_not_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, socket) = (folder.path().join("t.toml"), folder.path().join("c"));
+    std::fs::write(&file, "luns.0 = 'ram:1M'\n").unwrap();
+    let mut child = roundtrip()
+        .args(["target", "--portal", "127.0.0.1:0", "--lun", "5=ram:1M", "--config"])
+        .arg(&file)
+        .arg("--control")
+        .arg(&socket)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the control socket", || UnixStream::connect(&socket).is_ok());
+    let output = roundtrip()
+        .args(["ctl", "disk", "add", "6", "ram:1M", "--save", "--control"])
+        .arg(&socket)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && error.contains("in force, but not saved"), "{error}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "luns.0 = 'ram:1M'\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_scrape_counts_what_an_idle_connection_has_done() {
+    let target = Controlled::start(&config());
+    let mut load = roundtrip()
+        .args(["bench", &target.disk_url(IQN, 0), "--runtime", "20s", "--rate", "400"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let reads = || target.metric("roundtrip_disk_operations_total", &[IQN, "operation=\"read\""]);
+    until("reads", || reads() > 50.0);
+    // The initiator stops without a word, and its connection stays.
+    kill(Pid::from_raw(load.id() as i32), Signal::SIGSTOP).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let commands = target.json("GET", "/v1/connections", None)[0]["commands"].as_f64().unwrap();
+    let (first, other) = (reads(), target.metric("roundtrip_disk_operations_total", &[IQN]));
+    assert_eq!(other, commands, "all commands are some disk's: {first}");
+    kill(Pid::from_raw(load.id() as i32), Signal::SIGCONT).unwrap();
+    load.kill().unwrap();
+    load.wait().unwrap();
+}
+
+#[test]
+fn a_volume_is_nobodys_until_it_is_published() {
+    let target = Controlled::start(&config());
+    let iqn = "iqn.2026-11.example.roundtrip:volume";
+    let path = format!("/v1/targets/{iqn}");
+    target.json("PUT", &path, Some(&json!({ "access": "nobody" })));
+    target.json("PUT", &format!("{path}/disks/0"), Some(&json!({ "store": "ram:1M", "new": true })));
+    let inquire =
+        || Command::new("iscsi-inq").arg(target.disk_url(iqn, 0)).output().unwrap().status.success();
+    let finds = || {
+        let found = Command::new("iscsi-ls").arg(format!("iscsi://{}", target.address)).output().unwrap();
+        String::from_utf8_lossy(&found.stdout).contains(iqn)
+    };
+    assert!(!inquire() && !finds());
+    target.json("PUT", &format!("{path}/access"), Some(&json!({ "rules": "open" })));
+    assert!(inquire() && finds());
+    target.json("PUT", &format!("{path}/access"), Some(&json!({ "rules": "nobody" })));
+    assert!(!inquire() && !finds());
+    let (_, text) = target.http("GET", "/v1/config", None);
+    assert!(text.contains("access = \"nobody\""), "{text}");
+}

@@ -597,6 +597,21 @@ impl Command {
             )
     }
 
+    /// Whether it changes what other initiators see or may do, other than by writing.
+    #[must_use]
+    pub fn changes_for_others(&self) -> bool {
+        matches!(
+            self,
+            Self::ModeSelect(_)
+                | Self::Reserve { .. }
+                | Self::Release
+                | Self::PersistentReserveOut(_)
+                | Self::SetTargetPortGroups { .. }
+                | Self::StartStopUnit { load_eject: true, .. }
+                | Self::PreventAllowMediumRemoval { prevent: 1.. }
+        )
+    }
+
     /// Whether it fails without a medium.
     #[must_use]
     pub fn needs_medium(&self) -> bool {

@@ -45,6 +45,8 @@ pub struct Disk {
     pub blocks: u64,
     /// Writes are rejected.
     pub read_only: bool,
+    /// The initiator may change nothing that others see: neither data nor mode pages, reservations, access states, or the medium.
+    pub is_restricted: bool,
     /// Its medium can be ejected and loaded (RMB).
     pub removable: bool,
     /// The medium rotates.
@@ -213,6 +215,7 @@ pub(crate) fn example() -> Disk {
         block_bytes: 512,
         blocks: 2048,
         read_only: false,
+        is_restricted: false,
         removable: false,
         is_rotational: false,
         is_durable: false,

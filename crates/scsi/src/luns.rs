@@ -66,6 +66,9 @@ impl Luns {
         if disk.shared.loading.is_ejected() && command.needs_medium() {
             return Plan::Check(Sense::NO_MEDIUM);
         }
+        if disk.is_restricted && command.changes_for_others() {
+            return Plan::Check(Sense::WRITE_PROTECTED);
+        }
         let planned = match &command {
             Command::Read(read) => transfer::read(lun, disk, read),
             Command::Write(write) => transfer::write(lun, disk, write),

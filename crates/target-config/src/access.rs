@@ -18,7 +18,7 @@
 //! secret = "another 12 characters"
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -30,8 +30,11 @@ use iscsi_target::{Access, ActsFor, Initiator, Shown, User};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::text::read_text;
+use crate::text::{from_toml, read_text};
 use crate::word_or::WordOr;
+
+/// Most users, initiators and addresses of a target: some of the checks, and a login, look at all of them.
+const ENTRIES_MAX: usize = 4096;
 
 /// Least secret length, bytes. RFC 7143 12.1.3: CHAP secrets of less than 96 bits must not be used without IPsec.
 const SECRET_MIN: usize = 12;
@@ -118,7 +121,7 @@ pub fn read(path: &Path) -> anyhow::Result<(Access, toml::Table)> {
 }
 
 fn parse(text: &str) -> anyhow::Result<Access> {
-    checked(toml::from_str(text)?)
+    checked(from_toml(text)?)
 }
 
 /// Parses the text of an access file; also returns it as it was written.
@@ -126,8 +129,17 @@ fn parse(text: &str) -> anyhow::Result<Access> {
 /// # Errors
 /// When it is invalid, or could admit unintended initiators.
 pub fn rules(text: &str) -> anyhow::Result<(Access, toml::Table)> {
-    Ok((parse(text)?, toml::from_str(text)?))
+    Ok((parse(text)?, from_toml(text)?))
 }
+
+/// Rules that admit nobody, and how they are written.
+#[must_use]
+pub fn nobody() -> (Access, String) {
+    (Access { is_closed: true, ..Access::default() }, NOBODY.to_owned())
+}
+
+/// The word for rules that admit nobody.
+pub(crate) const NOBODY: &str = "nobody";
 
 /// Returns the rules, unless they could admit unintended initiators.
 pub(crate) fn checked(file: AccessFile) -> anyhow::Result<Access> {
@@ -139,6 +151,15 @@ pub(crate) fn checked(file: AccessFile) -> anyhow::Result<Access> {
         !file.chap.is_empty() || file.mutual.is_none(),
         "mutual: without chap no initiator authenticates; add an initiator's name and secret under chap"
     );
+    for (what, count) in [
+        ("chap", file.chap.len()),
+        ("initiators", file.initiators.len()),
+        ("addresses", file.addresses.len()),
+    ] {
+        ensure!(count <= ENTRIES_MAX, "{what}: {count} entries; use at most {ENTRIES_MAX} for a target");
+    }
+    let names: usize = file.chap.iter().map(|user| user.initiators.as_ref().map_or(0, names_of)).sum();
+    ensure!(names <= ENTRIES_MAX, "chap: {names} initiators; use at most {ENTRIES_MAX} for a target");
     let mut users: Vec<User> = Vec::new();
     for Chap { name, secret, initiators, mutual } in file.chap {
         check_user(&name, &secret)?;
@@ -172,7 +193,8 @@ pub(crate) fn checked(file: AccessFile) -> anyhow::Result<Access> {
     let initiators: Vec<Initiator> =
         file.initiators.into_iter().map(listed).collect::<anyhow::Result<_>>()?;
     check_names(initiators.iter().map(|initiator| &*initiator.name)).context("initiators")?;
-    let is_listed = |name: &str| initiators.iter().any(|listed| listed.name.eq_ignore_ascii_case(name));
+    let listed: BTreeSet<String> = initiators.iter().map(|listed| listed.name.to_ascii_lowercase()).collect();
+    let is_listed = |name: &str| listed.contains(&name.to_ascii_lowercase());
     for user in &users {
         let ActsFor::Names(names) = &user.acts_for else { continue };
         let missing = names.iter().find(|name| !initiators.is_empty() && !is_listed(name));
@@ -184,7 +206,14 @@ pub(crate) fn checked(file: AccessFile) -> anyhow::Result<Access> {
         }
     }
     let addresses = file.addresses.iter().map(|text| network(text)).collect::<anyhow::Result<_>>()?;
-    Ok(Access { users, own, discovery: file.discovery, initiators, addresses })
+    Ok(Access { users, own, discovery: file.discovery, initiators, addresses, is_closed: false })
+}
+
+fn names_of(initiators: &WordOr<Vec<String>>) -> usize {
+    match initiators {
+        WordOr::Word(_) => 0,
+        WordOr::Value(names) => names.len(),
+    }
 }
 
 fn credentials_of(Credential { name, secret }: Credential) -> Credentials {

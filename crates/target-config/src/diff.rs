@@ -1,5 +1,8 @@
 //! What differs between two declared states, for people: secrets are not shown.
 
+use std::collections::BTreeSet;
+
+use iscsi::login::chap::Credentials;
 use iscsi_target::{Access, ActsFor};
 
 use crate::disk::DiskSpec;
@@ -13,6 +16,15 @@ pub fn differences(before: &TargetFile, after: &TargetFile) -> Vec<String> {
         send.map_or_else(|| "auto".to_owned(), |send| send.to_string())
     };
     changed(&mut lines, "send", &text(&before.send), &text(&after.send));
+    // A running target refuses these.
+    let restart = [
+        ("portal", before.portals != after.portals),
+        ("state", before.state != after.state),
+        ("limits", before.limits != after.limits),
+    ];
+    lines.extend(
+        restart.iter().filter(|(_, differs)| *differs).map(|(key, _)| format!("~ {key}: needs a restart")),
+    );
     for node in &before.nodes {
         if after.node(node.name()).is_none() {
             lines.push(format!("- target {}", node.name()));
@@ -62,22 +74,39 @@ fn of_node(lines: &mut Vec<String>, before: &NodeFile, after: &NodeFile) {
         }
     }
     let (was, is) = (rules(before.access.as_ref()), rules(after.access.as_ref()));
-    for gone in was.iter().filter(|rule| !is.contains(rule)) {
+    let [old, new]: [BTreeSet<&String>; 2] = [was.iter().collect(), is.iter().collect()];
+    for gone in old.difference(&new) {
         lines.push(format!("- access of {place}: {gone}"));
     }
-    for new in is.iter().filter(|rule| !was.contains(rule)) {
-        lines.push(format!("+ access of {place}: {new}"));
+    for added in new.difference(&old) {
+        lines.push(format!("+ access of {place}: {added}"));
     }
-    let secrets = |access: Option<&Access>| access.map(|access| (access.users.clone(), access.own.clone()));
-    if was == is && secrets(before.access.as_ref()) != secrets(after.access.as_ref()) {
+    if secrets(before.access.as_ref()).intersection(&secrets(after.access.as_ref())).count()
+        < secrets(before.access.as_ref()).len().min(secrets(after.access.as_ref()).len())
+    {
         lines.push(format!("~ access of {place}: other secrets"));
     }
+}
+
+/// All secrets of rules, with what they are for.
+fn secrets(access: Option<&Access>) -> BTreeSet<(String, Vec<u8>)> {
+    let users = access.into_iter().flat_map(|access| &access.users);
+    let own = access.and_then(|access| access.own.as_ref());
+    let named = |what: &str, one: &Credentials| (format!("{what} {}", one.name), one.secret.clone());
+    let of_users = users.flat_map(|user| {
+        let mutual = user.own.as_ref().map(|own| named("mutual", own));
+        std::iter::once(named("user", &user.credentials)).chain(mutual)
+    });
+    of_users.chain(own.map(|own| named("mutual", own))).collect()
 }
 
 /// Access rules as lines, without secrets.
 #[must_use]
 pub fn rules(access: Option<&Access>) -> Vec<String> {
     let Some(access) = access else { return vec!["every initiator".to_owned()] };
+    if access.is_closed {
+        return vec!["nobody".to_owned()];
+    }
     let mut lines = Vec::new();
     lines.extend(access.addresses.iter().map(|network| format!("from {network}")));
     for initiator in &access.initiators {
@@ -136,7 +165,8 @@ mod tests {
                 "- LUN 1 of IQN.a:b: ram:1M",
                 "~ LUN 0 of IQN.a:b: ram:1M -> ram:2M",
                 "+ LUN 2 of IQN.a:b: ram:1M",
-                "+ access of IQN.a:b: from 192.0.2.0/32".replace("/32", "/24").as_str(),
+                "+ access of IQN.a:b: from 192.0.2.0/24",
+                "~ access of IQN.a:b: other secrets",
                 "+ target iqn.a:c",
                 "+ LUN 0 of iqn.a:c: zero:1M",
             ]
@@ -147,5 +177,10 @@ mod tests {
         secret.nodes[0].access.as_mut().expect("access").users[0].credentials.secret =
             b"third secret".to_vec();
         assert_eq!(differences(&before, &secret), ["~ access of iqn.a:b: other secrets"]);
+        // Beside other changes, too.
+        secret.nodes[0].access.as_mut().expect("access").discovery = false;
+        assert_eq!(differences(&before, &secret).len(), 2);
+        let portals = TargetFile { limits: vec![("sessions".into(), "7".into())], ..before.clone() };
+        assert_eq!(differences(&before, &portals), ["~ limits: needs a restart"]);
     }
 }

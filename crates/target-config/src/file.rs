@@ -16,7 +16,7 @@ use crate::access::{self, AccessFile};
 use crate::disk::{self, DiskEntry, DiskSpec};
 use crate::limits;
 use crate::open_disks::DiskKey;
-use crate::text::read_text;
+use crate::text::{from_toml, read_text};
 use crate::word_or::WordOr;
 
 #[derive(Deserialize, JsonSchema)]
@@ -140,9 +140,9 @@ pub fn read(path: &Path) -> anyhow::Result<TargetFile> {
 /// # Errors
 /// When a key is invalid; the error names the key.
 pub fn parse(text: &str) -> anyhow::Result<TargetFile> {
-    let file: File = toml::from_str(text)?;
+    let file: File = from_toml(text)?;
     // As it was written, to be written again.
-    let raw: toml::Table = toml::from_str(text)?;
+    let raw: toml::Table = from_toml(text)?;
     let portals = file.portal.into_iter().map(|entry| Portal {
         listen: entry.listen,
         group: entry.group.unwrap_or(1),
@@ -200,11 +200,15 @@ fn node(
         Some(WordOr::Word(word)) if word == "none" => (BTreeMap::new(), true),
         Some(WordOr::Word(word)) => bail!("luns = '{word}': write \"none\", or a table of disks"),
     };
+    let is_closed = matches!(&access, Some(WordOr::Word(word)) if word == access::NOBODY);
     let (access, is_open_access) = match access {
         None => (None, false),
         Some(WordOr::Value(access)) => (Some(access), false),
         Some(WordOr::Word(word)) if word == "open" => (None, true),
-        Some(WordOr::Word(word)) => bail!("access = '{word}': write \"open\", or a table of rules"),
+        Some(WordOr::Word(word)) if word == access::NOBODY => (None, false),
+        Some(WordOr::Word(word)) => {
+            bail!("access = '{word}': write \"open\", \"nobody\", or a table of rules")
+        }
     };
     let luns = luns.into_iter().map(|(number, entry)| {
         let lun = || Ok((disk::number(&number)?, disk::parse(entry)?));
@@ -219,6 +223,7 @@ fn node(
     );
     let luns = luns.collect::<anyhow::Result<_>>()?;
     let access = access.map(access::checked).transpose().context("access")?;
+    let access = if is_closed { Some(access::nobody().0) } else { access };
     Ok(NodeFile { iqn, groups, luns, is_diskless, access, rules, is_open_access })
 }
 
@@ -317,6 +322,7 @@ mod tests {
             ("[access]\nchaps = []", "unknown field `chaps`"),
             ("access = 'closed'", "'closed'"),
             ("access = 5", "access"),
+            ("access = 'everybody'", "nobody"),
             ("luns = 'all'", "'all'"),
             ("luns = 5", "luns"),
             ("iqn = 'disk'", "'disk'"),
@@ -358,6 +364,8 @@ mod tests {
         let file = parse("access = 'open'\nluns = 'none'").expect("words");
         let node = &file.nodes[0];
         assert!(node.is_open_access && node.is_diskless && node.access.is_none() && node.luns.is_empty());
+        let closed = parse("access = 'nobody'").expect("word").nodes[0].access.clone().expect("rules");
+        assert!(!closed.admits("iqn.a:b", [127, 0, 0, 1].into(), None));
         let file = parse("").expect("nothing");
         assert!(!file.nodes[0].is_open_access && !file.nodes[0].is_diskless);
     }

@@ -80,8 +80,11 @@ impl Served {
         Ok(())
     }
 
-    /// Checks that only settings differ that can change while the target runs.
-    fn check(&self, file: &TargetFile) -> anyhow::Result<()> {
+    /// Checks that only settings differ that can change while the target runs, and that masks name disks.
+    ///
+    /// # Errors
+    /// Names the setting.
+    pub fn check(&self, file: &TargetFile) -> anyhow::Result<()> {
         let differs = [
             ("portal", self.file.portals != file.portals),
             ("state", self.file.state != file.state),
@@ -125,6 +128,10 @@ impl Served {
 /// Checks that the new rules do not drop a whole kind of the old ones: secrets, the list of initiators, the mask of an
 /// initiator. A truncated file would otherwise open the target.
 fn check_rules(before: &Access, after: &Access) -> anyhow::Result<()> {
+    if after.is_closed {
+        return Ok(());
+    }
+    ensure!(!before.is_closed, "access: nobody may log in; restart the target, or use ctl, to admit others");
     ensure!(
         before.users.is_empty() || !after.users.is_empty(),
         "access.chap: the file has no secrets, but CHAP is in force; restart the target to end it"

@@ -9,6 +9,41 @@ use anyhow::{Context as _, bail, ensure};
 /// Largest settings file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Parses TOML. The error tells place and key, but quotes no line: it may hold a secret, and errors go to logs.
+///
+/// # Errors
+/// When the text is not what is expected.
+pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let message = without_value(error.message());
+        let Some(span) = error.span() else { return anyhow::anyhow!("{message}") };
+        let before = text.get(..span.start).unwrap_or_default();
+        let (line, start) = (before.matches('\n').count() + 1, before.rfind('\n').map_or(0, |at| at + 1));
+        let column = before[start..].chars().count() + 1;
+        let is_key = |key: &&str| {
+            key.len() <= 64 && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        };
+        let key = before[start..].split_once('=').map(|(key, _)| key.trim()).filter(is_key);
+        let key = key.map_or_else(String::new, |key| format!("{key}: "));
+        anyhow::anyhow!("line {line}, column {column}: {key}{message}")
+    })
+}
+
+/// A message without the value that was found in place of another: `invalid type: string "...", expected a number`.
+fn without_value(message: &str) -> String {
+    let first = message.lines().next().unwrap_or_default();
+    let found = ["invalid type: ", "invalid value: ", "invalid length "]
+        .iter()
+        .find(|kind| first.starts_with(**kind));
+    match (found, first.rsplit_once(", expected ")) {
+        (Some(kind), Some((value, expected))) => {
+            let what = value[kind.len()..].split([' ', '`', '"']).next().unwrap_or_default();
+            format!("{kind}{what}, expected {expected}")
+        }
+        _ => first.to_owned(),
+    }
+}
+
 /// Reads a settings file.
 ///
 /// # Errors

@@ -107,6 +107,9 @@ fn write_node(table: &mut Table, node: &NodeFile) -> anyhow::Result<()> {
             let now = toml_edit::ser::to_document(rules).context("access")?;
             put(table, "access", Item::Table(now.as_table().clone()));
         }
+        None if node.access.as_ref().is_some_and(|access| access.is_closed) => {
+            set(table, "access", crate::access::NOBODY);
+        }
         // Without rules every initiator may log in; what said otherwise must not stay.
         None if table.contains_key("access") => set(table, "access", "open"),
         Some(_) | None => {}
@@ -176,6 +179,10 @@ mod tests {
         }
         let again = parse(&written).unwrap_or_else(|error| panic!("{error:#}\n{written}"));
         assert_eq!(differences(&file, &again), [""; 0], "{written}");
+        file.nodes[0].access = Some(crate::access::nobody().0);
+        file.nodes[0].rules = None;
+        let closed = parse(&text(&written, &file).expect("text")).expect("closed");
+        assert!(closed.nodes[0].access.as_ref().is_some_and(|access| access.is_closed));
         // And back.
         file.nodes.truncate(1);
         file.nodes[0].luns.clear();

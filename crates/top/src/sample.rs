@@ -199,10 +199,13 @@ impl Sample {
     }
 }
 
+/// Names and values.
+type Labels = Vec<(String, String)>;
+
 /// A line of metrics: name, labels and value.
-fn metric(line: &str) -> Option<(&str, Vec<(String, String)>, f64)> {
+fn metric(line: &str) -> Option<(&str, Labels, f64)> {
     let (before, value) = line.rsplit_once(' ')?;
-    let value = value.parse().ok()?;
+    let value = value.parse().ok().filter(|value: &f64| value.is_finite())?;
     let Some((name, labels)) = before.split_once('{') else { return Some((before, Vec::new(), value)) };
     let mut rest = labels.strip_suffix('}')?;
     let mut all = Vec::new();
@@ -279,7 +282,7 @@ mod tests {
         let (name, labels, value) = metric(r#"m{a="x\"y\\z\n",b=""} 1.5e3"#).expect("a metric");
         assert_eq!((name, value), ("m", 1500.0));
         assert_eq!(labels, [("a".into(), "x\"y\\z\n".into()), ("b".into(), String::new())]);
-        for odd in ["", " ", "m{", "m{a=\"", "m{a=\"b} 1", "m x", "m{a=\"\\"] {
+        for odd in ["", " ", "m{", "m{a=\"", "m{a=\"b} 1", "m x", "m{a=\"\\", "m NaN", "m +Inf"] {
             assert_eq!(metric(odd), None, "{odd}");
         }
         assert_eq!(metric("m 1"), Some(("m", Vec::new(), 1.0)));

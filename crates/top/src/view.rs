@@ -173,7 +173,7 @@ impl View {
             Order::Iops => disks.sort_by(|a, b| b.iops.total_cmp(&a.iops)),
             Order::Bytes => disks.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s)),
             Order::Latency => {
-                disks.sort_by(|a, b| b.p99_us.unwrap_or(-1.0).total_cmp(&a.p99_us.unwrap_or(-1.0)))
+                disks.sort_by(|a, b| b.p99_us.unwrap_or(-1.0).total_cmp(&a.p99_us.unwrap_or(-1.0)));
             }
             Order::Name => {}
         }
@@ -276,7 +276,8 @@ fn tail(text: &str, width: usize) -> String {
     format!("\u{2026}{end}")
 }
 
-fn right(text: String, width: usize) -> String {
+fn right(text: impl std::fmt::Display, width: usize) -> String {
+    let text = text.to_string();
     format!("{text:>width$}")
 }
 

@@ -65,6 +65,15 @@ impl Algorithm {
     }
 }
 
+/// A user that a target knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its name and secret.
+    pub credentials: Credentials,
+    /// What the target answers it with, where it asks for mutual authentication.
+    pub own: Option<Credentials>,
+}
+
 /// A name and its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
@@ -141,27 +150,27 @@ pub(crate) struct Proven {
 
 impl Challenge {
     /// Verifies a claim. Returns the authenticated user, or `None` if the claim is invalid.
-    pub(crate) fn judge(
-        &self,
-        claim: &Claim,
-        known: &[Credentials],
-        own: Option<&Credentials>,
-    ) -> Option<Proven> {
+    pub(crate) fn judge(&self, claim: &Claim, known: &[Known]) -> Option<Proven> {
         let (name, response) = (claim.name.as_deref()?, claim.response.as_deref()?);
         // An unknown name takes as long as a wrong secret. Several targets may know one name with a secret each.
         let nobody = Credentials { name: String::new(), secret: b"nobody's secret".to_vec() };
-        let mut candidates: Vec<&Credentials> = known.iter().filter(|c| c.name == name).collect();
+        let nobody = Known { credentials: nobody, own: None };
+        let mut candidates: Vec<&Known> =
+            known.iter().filter(|known| known.credentials.name == name).collect();
         if candidates.is_empty() {
             candidates.push(&nobody);
         }
         let mut user = None;
         for candidate in candidates {
-            let expected = self.algorithm.response(self.identifier, &candidate.secret, &self.bytes);
+            let expected =
+                self.algorithm.response(self.identifier, &candidate.credentials.secret, &self.bytes);
             if bool::from(expected.as_slice().ct_eq(response)) {
                 user = Some(candidate);
             }
         }
         let user = user.filter(|user| !std::ptr::eq(*user, &raw const nobody))?;
+        let own = user.own.as_ref();
+        let user = &user.credentials;
         let proven = |answer| Some(Proven { user: user.clone(), answer });
         match (claim.identifier, &claim.challenge) {
             (None, None) => proven(None),
@@ -221,7 +230,8 @@ mod tests {
     #[test]
     fn a_response_is_valid_only_for_its_secret_and_challenge() {
         let user = |name: &str, secret: &str| Credentials { name: name.into(), secret: secret.into() };
-        let (known, own) = ([user("alice", "wonderland-12")], user("target", "looking-glass"));
+        let with = |own: Option<Credentials>| [Known { credentials: user("alice", "wonderland-12"), own }];
+        let known = with(Some(user("target", "looking-glass")));
         let challenge = Challenge { algorithm: Algorithm::Sha256, identifier: 7, bytes: vec![9; 16] };
         let answer =
             |secret: &str| Some(challenge.algorithm.response(7, secret.as_bytes(), &challenge.bytes));
@@ -230,8 +240,8 @@ mod tests {
             response: answer(secret),
             ..Claim::default()
         };
-        let judge = |claim: &Claim| challenge.judge(claim, &known, Some(&own));
-        let proven = |answer| Some(Proven { user: known[0].clone(), answer });
+        let judge = |claim: &Claim| challenge.judge(claim, &known);
+        let proven = |answer| Some(Proven { user: known[0].credentials.clone(), answer });
         assert_eq!(judge(&claim("alice", "wonderland-12")), proven(None));
         assert_eq!(judge(&claim("alice", "wonderland-13")), None);
         assert_eq!(judge(&claim("bob", "wonderland-12")), None);
@@ -244,9 +254,13 @@ mod tests {
         let ours = challenge.algorithm.response(3, b"looking-glass", &[1, 2]);
         assert_eq!(judge(&mutual(vec![1, 2])), proven(Some(("target".into(), ours))));
         assert_eq!(judge(&mutual(vec![9; 16])), None, "reflected");
-        assert_eq!(challenge.judge(&mutual(vec![1]), &known, None), None, "we have no secret to prove");
-        let same = user("target", "wonderland-12");
-        assert_eq!(challenge.judge(&mutual(vec![1]), &known, Some(&same)), None, "one secret both ways");
+        assert_eq!(challenge.judge(&mutual(vec![1]), &with(None)), None, "we have no secret to prove");
+        let same = with(Some(user("target", "wonderland-12")));
+        assert_eq!(challenge.judge(&mutual(vec![1]), &same), None, "one secret both ways");
+        // Of namesakes, the one whose secret it is, with what the target answers it.
+        let two = [with(None)[0].clone(), Known { credentials: user("alice", "another secret"), own: None }];
+        let judged = challenge.judge(&claim("alice", "another secret"), &two).map(|proven| proven.user);
+        assert_eq!(judged, Some(two[1].credentials.clone()));
     }
 
     proptest! {

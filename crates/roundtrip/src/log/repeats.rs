@@ -83,17 +83,17 @@ fn count(
     kind.seen <= WRITTEN
 }
 
-/// Takes the sums of windows that have ended.
-pub(super) fn due(now: Instant) -> Vec<(Level, String)> {
+/// Takes the sums of windows that have ended, or of all.
+pub(super) fn due(now: Instant, is_last: bool) -> Vec<(Level, String)> {
     let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
-    kinds.as_mut().map(|kinds| sums(kinds, now)).unwrap_or_default()
+    kinds.as_mut().map(|kinds| sums(kinds, now, is_last)).unwrap_or_default()
 }
 
-fn sums(kinds: &mut HashMap<Identifier, Kind>, now: Instant) -> Vec<(Level, String)> {
+fn sums(kinds: &mut HashMap<Identifier, Kind>, now: Instant, is_last: bool) -> Vec<(Level, String)> {
     let mut all = Vec::new();
     for kind in kinds.values_mut() {
         let lasted = now - kind.begun;
-        if lasted >= WINDOW && kind.seen > WRITTEN {
+        if (is_last || lasted >= WINDOW) && kind.seen > WRITTEN {
             let more = kind.seen - WRITTEN;
             all.push((
                 kind.level,
@@ -133,15 +133,20 @@ mod tests {
         };
         let written = (0..10_117).filter(|&n| line(&mut kinds, n, Duration::from_millis(n / 30))).count();
         assert_eq!(written, 10);
-        assert!(sums(&mut kinds, begun + Duration::from_millis(900)).is_empty(), "the window has not ended");
-        let sums_now = sums(&mut kinds, begun + Duration::from_millis(1500));
+        assert!(
+            sums(&mut kinds, begun + Duration::from_millis(900), false).is_empty(),
+            "the window has not ended"
+        );
+        let sums_now = sums(&mut kinds, begun + Duration::from_millis(1500), false);
         assert_eq!(sums_now, [(Level::WARN, "10107 more in 1.5 s, the last one: failure 10116".to_owned())]);
         // A new window, and one that had nothing to sum up.
         assert!(
             line(&mut kinds, 0, Duration::from_millis(1600))
-                && sums(&mut kinds, begun + Duration::from_secs(9)).is_empty()
+                && sums(&mut kinds, begun + Duration::from_secs(9), false).is_empty()
         );
         assert!((0..10).all(|n| line(&mut kinds, n, Duration::from_secs(10))));
         assert!(!line(&mut kinds, 0, Duration::from_secs(10)));
+        // At the end nothing is kept back.
+        assert_eq!(sums(&mut kinds, begun + Duration::from_secs(10), true).len(), 1);
     }
 }

@@ -47,7 +47,7 @@ impl Operator<'_> {
             Request::Status => {
                 let mut status = self.snapshot().status();
                 status["portals"] = self.portals();
-                status["config"] = json!(self.args.config.as_ref().and_then(|path| path.canonicalize().ok()));
+                status["config"] = json!(self.saves_to());
                 json(status)
             }
             Request::Targets => json(json!(self.target.nodes())),
@@ -71,20 +71,24 @@ impl Operator<'_> {
                 if let Some(node) = file.nodes.iter_mut().find(|node| node.name().eq_ignore_ascii_case(&iqn))
                 {
                     node.groups = body.groups;
+                    body.access.iter().try_for_each(|rules| set_rules(node, rules))?;
                 } else {
                     let groups = body.groups;
-                    file.nodes.push(NodeFile {
-                        iqn: Some(iqn),
-                        groups,
-                        is_diskless: true,
-                        ..NodeFile::default()
-                    });
+                    let mut node =
+                        NodeFile { iqn: Some(iqn), groups, is_diskless: true, ..NodeFile::default() };
+                    body.access.iter().try_for_each(|rules| set_rules(&mut node, rules))?;
+                    file.nodes.push(node);
                 }
                 self.apply(file)
             }
             Request::RemoveTarget(iqn) => {
                 let mut file = self.served.file().clone();
                 let index = self.index(&iqn)?;
+                if file.nodes.len() == 1 {
+                    return Err(Refusal::Conflict(format!(
+                        "'{iqn}' is the only target; remove its disks, or end the process (drain)"
+                    )));
+                }
                 file.nodes.remove(index);
                 self.apply(file)
             }
@@ -126,19 +130,16 @@ impl Operator<'_> {
                 let mut file = self.served.file().clone();
                 let index = self.index(&iqn)?;
                 let node = &mut file.nodes[index];
-                if rules.trim() == "open" {
-                    (node.access, node.rules, node.is_open_access) = (None, None, true);
-                } else {
-                    let (access, rules) =
-                        access::rules(&rules).map_err(|error| invalid(format!("{error:#}")))?;
-                    (node.access, node.rules, node.is_open_access) = (Some(access), Some(rules), false);
-                }
+                set_rules(node, &rules)?;
                 self.apply(file)
             }
             Request::SetSend(body) => {
                 let send = body.policy.parse().map_err(invalid)?;
                 let file = TargetFile { send: Some(send), ..self.served.file().clone() };
-                self.apply(file)
+                self.apply(file)?;
+                // Also where the command line has set another one.
+                self.target.set_send(send);
+                done()
             }
             Request::SetLogLevel(body) => {
                 log::set_level(&body.level).map_err(invalid)?;
@@ -154,7 +155,9 @@ impl Operator<'_> {
                     self.complete(file::parse(&body.config).map_err(|error| invalid(format!("{error:#}")))?);
                 let changes = diff::differences(self.served.file(), &file);
                 if body.dry_run {
-                    file.check_masks().map_err(|error| Refusal::Conflict(format!("{error:#}")))?;
+                    self.served.check(&file).map_err(|error| Refusal::Conflict(format!("{error:#}")))?;
+                    confine::check(self.sandbox, &file.disks())
+                        .map_err(|error| Refusal::Conflict(format!("{error:#}")))?;
                     return json(json!({ "changes": changes, "applied": false }));
                 }
                 self.apply(file)?;
@@ -271,6 +274,14 @@ impl Operator<'_> {
         disks
     }
 
+    /// The file that changes can be saved to: what the command line sets would be there twice after a restart, and secrets of
+    /// another file in this one.
+    fn saves_to(&self) -> Option<PathBuf> {
+        let TargetArgs { config, luns, iqn, access, .. } = self.args;
+        let is_alone = luns.is_empty() && iqn.is_none() && access.is_none();
+        config.as_ref().filter(|_| is_alone)?.canonicalize().ok()
+    }
+
     /// The configuration file with the changes made since.
     fn config(&self) -> anyhow::Result<String> {
         let original = match &self.args.config {
@@ -283,6 +294,19 @@ impl Operator<'_> {
 
 fn no_disk(iqn: &str, lun: u16) -> Refusal {
     Refusal::NotFound(format!("'{iqn}' has no LUN {lun}"))
+}
+
+/// Gives a target the rules of a text: those of an access file, or the words open and nobody.
+fn set_rules(node: &mut NodeFile, text: &str) -> Result<(), Refusal> {
+    (node.access, node.rules, node.is_open_access) = match text.trim() {
+        "open" => (None, None, true),
+        "nobody" => (Some(access::nobody().0), None, false),
+        _ => {
+            let (access, rules) = access::rules(text).map_err(|error| invalid(format!("{error:#}")))?;
+            (Some(access), Some(rules), false)
+        }
+    };
+    Ok(())
 }
 
 /// Tells what has changed.

@@ -22,6 +22,7 @@ pub(crate) fn disk(serial: &str) -> Disk {
         block_bytes: 512,
         blocks: 2048,
         read_only: false,
+        is_restricted: false,
         removable: false,
         is_rotational: false,
         is_durable: false,

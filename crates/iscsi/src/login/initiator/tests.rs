@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Framer;
-use crate::login::chap::Credentials;
+use crate::login::chap::{Credentials, Known};
 use crate::login::target::{Authentication, Gate, LoggedIn, Moved, Step, TargetLogin};
 
 #[derive(Default)]
@@ -38,9 +38,9 @@ fn credentials(name: &str, secret: &str) -> Credentials {
 }
 
 fn guarded() -> Guarded {
-    let initiators = vec![credentials("alice", "wonderland-12")];
     let own = Some(credentials("disk", "looking-glass"));
-    Guarded { authentication: Some(Authentication { initiators, own, is_optional: false }), moved: None }
+    let initiators = vec![Known { credentials: credentials("alice", "wonderland-12"), own }];
+    Guarded { authentication: Some(Authentication { initiators, is_optional: false }), moved: None }
 }
 
 fn chap(secret: &str, target: Option<Credentials>) -> Option<Chap> {

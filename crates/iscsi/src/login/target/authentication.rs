@@ -72,8 +72,7 @@ impl TargetLogin {
                 self.proof = Proof::Challenged(Challenge { algorithm, identifier, bytes });
             }
             (Proof::Challenged(challenge), None, Some(claim)) => {
-                let own = authentication.own.as_ref();
-                let Some(proven) = challenge.judge(&claim, &authentication.initiators, own) else {
+                let Some(proven) = challenge.judge(&claim, &authentication.initiators) else {
                     return failure;
                 };
                 self.login.user = Some(proven.user.name.clone());

@@ -1,6 +1,6 @@
 //! The target as a login sees it.
 
-use crate::login::chap::Credentials;
+use crate::login::chap::{Credentials, Known};
 use crate::login::{SessionType, Status};
 use crate::parameters::Parameters;
 
@@ -60,9 +60,7 @@ pub struct Moved {
 #[derive(Clone, Debug, Default)]
 pub struct Authentication {
     /// The initiators' names and secrets.
-    pub initiators: Vec<Credentials>,
-    /// The target's own, for mutual authentication.
-    pub own: Option<Credentials>,
+    pub initiators: Vec<Known>,
     /// An initiator that offers AuthMethod=None may go on without authentication.
     pub is_optional: bool,
 }

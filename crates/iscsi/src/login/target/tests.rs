@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::authentication::CHALLENGE_BYTES;
 use super::*;
 use crate::frame::Framer;
-use crate::login::chap::Credentials;
+use crate::login::chap::{Credentials, Known};
 
 struct Open;
 impl Gate for Open {
@@ -126,8 +126,10 @@ impl Gate for Guarded {
 fn guarded() -> Guarded {
     let user = |name: &str, secret: &str| Credentials { name: name.into(), secret: secret.into() };
     Guarded(Authentication {
-        initiators: vec![user("alice", "wonderland-12")],
-        own: Some(user("target", "looking-glass")),
+        initiators: vec![Known {
+            credentials: user("alice", "wonderland-12"),
+            own: Some(user("target", "looking-glass")),
+        }],
         is_optional: false,
     })
 }
