@@ -13,6 +13,7 @@ mod bench;
 mod capture;
 mod ctl;
 mod figures;
+mod generate;
 mod host;
 mod import;
 mod log;
@@ -63,6 +64,8 @@ enum Verb {
     Analyze(analyze::AnalyzeArgs),
     Wire(wire::WireArgs),
     Host(host::HostArgs),
+    #[command(hide = true)]
+    Generate(generate::GenerateArgs),
 }
 
 /// Why a verb did not do what was asked, by whose fault.
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Verb::Analyze(args) => analyze::run(&args),
         Verb::Wire(args) => wire::run(&args),
         Verb::Host(args) => host::run(&args),
+        Verb::Generate(args) => generate::run(&args, Cli::command()),
     };
     match outcome {
         Ok(code) => code,

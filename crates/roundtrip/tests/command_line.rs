@@ -173,3 +173,28 @@ fn counterfactuals_are_ranked_and_every_preset_prints() {
         assert!(output.status.success() && output.stdout.len() > 200, "{preset}");
     }
 }
+
+#[test]
+fn pages_and_completions_have_every_verb_that_help_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (man, completions) = (folder.path().join("man"), folder.path().join("completions"));
+    for (what, folder) in [("man", &man), ("completions", &completions)] {
+        let output = roundtrip().args(["generate", what]).arg(folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let help = String::from_utf8(roundtrip().arg("--help").output().unwrap().stdout).unwrap();
+    let verbs = help.split("Commands:").nth(1).unwrap().split("\n\n").next().unwrap().lines();
+    // Descriptions of several lines go on further right.
+    let verbs = verbs.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let verbs: Vec<&str> = verbs.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(verbs.len() > 9 && verbs.contains(&"ctl"), "{help}");
+    let bash = std::fs::read_to_string(completions.join("roundtrip.bash")).unwrap();
+    for verb in verbs.into_iter().filter(|verb| *verb != "help") {
+        let page = std::fs::read_to_string(man.join(format!("roundtrip-{verb}.1"))).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains(".SH OPTIONS"), "{verb}: {page}");
+        assert!(bash.contains(&format!("roundtrip__subcmd__{verb})")), "{verb}");
+    }
+    assert!(man.join("roundtrip-ctl-disk-add.1").exists() && completions.join("_roundtrip").exists());
+    // Hidden verbs are for programs.
+    assert!(!man.join("roundtrip-study-client.1").exists() && !bash.contains("study-client"));
+}
