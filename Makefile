@@ -6,8 +6,14 @@ SECONDS_EACH ?= 60
 MINUTES ?= 30
 CRATES ?= record policy model scsi
 SHARD ?= 0/1
+PREFIX ?= /usr/local
+DESTDIR ?=
+# The files of a package have the time of the commit, and no path of the machine that built it.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
+REMAP = --remap-path-prefix=$(CURDIR)=/usr/src/roundtrip --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/usr/src/cargo
+MADE = out/package
 
-.PHONY: help run build static test test-linux lint fmt bench corpus fuzz miri mutants docs setup clean soak
+.PHONY: help run build static package-files deb install musl test test-linux test-package lint fmt bench corpus fuzz miri mutants docs setup clean soak
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -27,6 +33,39 @@ static: ## build a statically linked program for `study --client`: target/static
 		--config profile.release.strip=true --target $(shell uname -m)-unknown-linux-gnu --target-dir target/static
 	cp target/static/$(shell uname -m)-unknown-linux-gnu/release/roundtrip target/static/roundtrip
 
+musl: ## build a program without any shared library with musl's C library: target/musl/roundtrip
+	@scripts/setup.sh musl
+	CC_$(shell uname -m)_unknown_linux_musl=musl-gcc cargo build --release --locked -p roundtrip --bin roundtrip \
+		--config profile.release.strip=true --target $(shell uname -m)-unknown-linux-musl --target-dir target/musl
+	cp target/musl/$(shell uname -m)-unknown-linux-musl/release/roundtrip target/musl/roundtrip
+
+package-files: # manual pages and completions, from a program that is built (PROGRAM)
+	rm -rf $(MADE)
+	$(PROGRAM) generate man $(MADE)/man
+	$(PROGRAM) generate completions $(MADE)/completions
+
+deb: ## build a Debian package: target/debian/roundtrip_VERSION_ARCHITECTURE.deb
+	@scripts/setup.sh deb
+	RUSTFLAGS='$(REMAP)' cargo build --release --locked -p roundtrip --bin roundtrip --target-dir target/deb
+	@$(MAKE) --no-print-directory package-files PROGRAM=target/deb/release/roundtrip
+	CARGO_TARGET_DIR=target/deb cargo deb --locked -p roundtrip --no-build --strip --output target/debian/
+
+install: ## install the built program with manual pages, completions and systemd units (DESTDIR=, PREFIX=/usr/local)
+	@test -x target/release/roundtrip || { echo "install: target/release/roundtrip is missing: make build" >&2; exit 1; }
+	@$(MAKE) --no-print-directory package-files PROGRAM=target/release/roundtrip
+	install -D -m 755 -s target/release/roundtrip $(DESTDIR)$(PREFIX)/bin/roundtrip
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 644 $(MADE)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -D -m 644 $(MADE)/completions/roundtrip.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/roundtrip
+	install -D -m 644 $(MADE)/completions/_roundtrip $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_roundtrip
+	install -D -m 644 $(MADE)/completions/roundtrip.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/roundtrip.fish
+	install -m 644 packaging/systemd/*.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/
+	for unit in packaging/systemd/*.service; do \
+		sed 's|/usr/bin/roundtrip|$(PREFIX)/bin/roundtrip|' $$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}; done
+	install -D -m 644 packaging/systemd/roundtrip.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/roundtrip.conf
+	@test -e $(DESTDIR)/etc/roundtrip/target.toml || install -D -m 640 packaging/systemd/target.toml $(DESTDIR)/etc/roundtrip/target.toml
+	@echo "As root, once: systemd-sysusers; chgrp roundtrip /etc/roundtrip/target.toml; systemctl daemon-reload; systemctl enable --now roundtrip-portal.socket roundtrip"
+
 test: ## install the tests' requirements and run all tests
 	@scripts/setup.sh test
 	@rm -f target/not-run.txt
@@ -37,6 +76,11 @@ test-linux: ## Linux's own initiator in a guest against the target (ext4, multip
 	@scripts/setup.sh test-linux
 	scripts/linux-guest.sh target/guest
 	ROUNDTRIP_GUEST=$(CURDIR)/target/guest cargo test -p roundtrip --locked --test linux_guest --test linux_nvme -- --ignored --nocapture
+
+test-package: ## install, start, upgrade and purge the Debian package in a container with systemd; as root
+	@scripts/setup.sh package
+	@$(MAKE) --no-print-directory deb
+	scripts/test-package.sh "$$(ls -t target/debian/*.deb | head -n 1)" target/package-test
 
 lint: ## check formatting, clippy (warnings as errors), and dependencies: licences, sources, advisories
 	@scripts/setup.sh lint

@@ -2,11 +2,12 @@
 # Installs missing packages and tools for one purpose: build, lint, run or test. Does nothing if all are installed.
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|lint|run|test|test-linux|corpus|fuzz|miri|mutants|bench}
+purpose=${1:?usage: setup.sh build|deb|musl|package|lint|run|test|test-linux|corpus|fuzz|miri|mutants|bench}
 rust_needed=1.88
 # The newest version that builds with that Rust.
 deny_version=0.20.2
 mutants_version=27.1.0
+cargo_deb_version=3.8.0
 
 log() { printf 'setup: %s\n' "$*" >&2; }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
@@ -15,6 +16,13 @@ has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 pairs=(cc:gcc)
 case $purpose in
 build) ;;
+# dpkg-shlibdeps finds the libraries that the program needs.
+deb) pairs+=(dpkg-shlibdeps:dpkg-dev dpkg-deb:dpkg) ;;
+musl) pairs+=(musl-gcc:musl-tools) ;;
+package)
+    pairs+=(dpkg-shlibdeps:dpkg-dev dpkg-deb:dpkg debootstrap:debootstrap systemd-nspawn:systemd-container nsenter:util-linux
+        pgrep:procps)
+    ;;
 # The database of advisories is a repository.
 lint) pairs+=(git:git c++:g++) ;;
 run) pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool) ;;
@@ -30,7 +38,7 @@ test)
         knotd:knot kdig:knot-dnsutils dnsperf:dnsperf slapd:slapd ldapsearch:ldap-utils
         mosquitto:mosquitto mosquitto_pub:mosquitto-clients smbd:samba smbpasswd:samba-common-bin smbclient:smbclient
         ganesha.nfsd:nfs-ganesha nfs-cp:libnfs-utils mbpoll:mbpoll rabbitmqctl:rabbitmq-server
-        sysbench:sysbench)
+        sysbench:sysbench promtool:prometheus prometheus:prometheus)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 # What the captures of corpus/ are made with; tests need only the captures.
@@ -46,7 +54,7 @@ bench)
         valgrind:valgrind taskset:util-linux nginx:nginx wrk:wrk ip:iproute2 tc:iproute2 ethtool:ethtool
         nghttpd:nghttp2-server h2load:nghttp2-client redis-server:redis-server redis-benchmark:redis-tools)
     ;;
-*) log "unknown purpose '$purpose'; use build, lint, run, test, test-linux, corpus, fuzz, miri, mutants or bench" && exit 2 ;;
+*) log "unknown purpose '$purpose'; use build, deb, musl, package, lint, run, test, test-linux, corpus, fuzz, miri, mutants or bench" && exit 2 ;;
 esac
 
 packages=()
@@ -72,6 +80,7 @@ if [ "$purpose" = test ]; then
     # It imports what it only recommends.
     /usr/bin/python3 -c 'import pymodbus.server' 2>/dev/null || packages+=(python3-pymodbus python3-serial python3-serial-asyncio)
     /usr/bin/python3 -c 'import pika' 2>/dev/null || packages+=(python3-pika)
+    /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || packages+=(python3-prometheus-client)
 fi
 if [ "$purpose" = corpus ]; then
     /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || packages+=(python3-psycopg2)
@@ -114,6 +123,20 @@ if [ "$purpose" = lint ] && ! has cargo-deny && [ ! -x "$HOME/.cargo/bin/cargo-d
     # It runs for two seconds: optimising would take longer than the run.
     CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 \
         "$cargo" install --quiet --locked "cargo-deny@$deny_version"
+fi
+
+if { [ "$purpose" = deb ] || [ "$purpose" = package ]; } && ! has cargo-deb && [ ! -x "$HOME/.cargo/bin/cargo-deb" ]; then
+    log "installing cargo-deb $cargo_deb_version: a few minutes"
+    "$cargo" install --quiet --locked "cargo-deb@$cargo_deb_version"
+fi
+
+if [ "$purpose" = musl ]; then
+    rustup=$(PATH="$PATH:$HOME/.cargo/bin" command -v rustup) || { log "musl's target of Rust is missing: install rustup" && exit 1; }
+    target=$(uname -m)-unknown-linux-musl
+    "$rustup" target list --installed | grep -qx "$target" || {
+        log "installing Rust's $target"
+        "$rustup" target add "$target" || { log "Rust's $target cannot be installed here; make static builds with glibc" && exit 1; }
+    }
 fi
 
 if [ "$purpose" = mutants ] && ! has cargo-mutants && [ ! -x "$HOME/.cargo/bin/cargo-mutants" ]; then
