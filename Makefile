@@ -39,10 +39,11 @@ musl: ## build a program without any shared library with musl's C library: targe
 		--config profile.release.strip=true --target $(shell uname -m)-unknown-linux-musl --target-dir target/musl
 	cp target/musl/$(shell uname -m)-unknown-linux-musl/release/roundtrip target/musl/roundtrip
 
-package-files: # manual pages and completions, from a program that is built (PROGRAM)
+package-files: # what a package holds beside the program: manual pages and completions, from a program that is built (PROGRAM)
 	rm -rf $(MADE)
 	$(PROGRAM) generate man $(MADE)/man
 	$(PROGRAM) generate completions $(MADE)/completions
+	gzip -9n < CHANGELOG.md > $(MADE)/changelog.gz
 
 deb: ## build a Debian package: target/debian/roundtrip_VERSION_ARCHITECTURE.deb
 	@scripts/setup.sh deb

@@ -139,6 +139,11 @@ inside "cat /etc/roundtrip/good >/etc/roundtrip/target.toml; rm /etc/roundtrip/g
 check "a disk added by ctl is saved by root, with owner and mode" "roundtrip ctl disk add 7 file:/var/lib/roundtrip/disks/second,size=8M --save; grep -q second /etc/roundtrip/target.toml; [ \"\$(stat -c '%a %U:%G' /etc/roundtrip/target.toml)\" = '640 root:roundtrip' ]"
 check "a disk elsewhere is refused" "no roundtrip ctl disk add 8 file:/srv/third,size=8M"
 
+inside "cp -p /etc/roundtrip/target.toml /etc/roundtrip/good; echo nonsense >>/etc/roundtrip/target.toml; systemctl restart roundtrip || true; for _ in 1 2 3 4 5 6 7 8; do (exec 3<>/dev/tcp/127.0.0.1/3260) 2>/dev/null || true; sleep 0.2; done"
+check "a target with a bad file is not started for ever" "sleep 2; before=\$(systemctl show -P ExecMainStartTimestampMonotonic roundtrip); sleep 3; [ \$(systemctl show -P ExecMainStartTimestampMonotonic roundtrip) = \$before ]; systemctl is-active roundtrip-portal.socket roundtrip || true" show
+inside "cat /etc/roundtrip/good >/etc/roundtrip/target.toml; rm /etc/roundtrip/good"
+check "mended, it serves again" "systemctl reset-failed; systemctl restart roundtrip-portal.socket roundtrip; $bench; ss -Hltn 'sport = 3260' | grep -q '\*:3260'"
+
 say "-- a volume of its own target: made, attached, grown, detached, removed (docs/packaging.md)"
 volume=iqn.2026-11.example.roundtrip:pvc-1
 attached="roundtrip bench iscsi://127.0.0.1:3260/$volume/0 --initiator-name iqn.2026-11.example:node-1 --runtime 100ms --ramp 0s"
