@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::Backlog;
 use policy::SendPolicy;
 use record::Op;
 use scsi::ports::AccessState;
@@ -338,8 +337,8 @@ fn prepared(listener: TcpListener, portal: SocketAddr, tcp: &TcpOptions) -> Resu
     listener.set_nonblocking(true).map_err(failed)?;
     // The standard library asks for 128: initiators that all log in at once, as after the reboot of a switch, would be sent away by
     // the kernel, and try again after a second. The kernel's own limit is net.core.somaxconn.
-    let backlog = Backlog::new(BACKLOG).and_then(|backlog| nix::sys::socket::listen(&listener, backlog));
-    backlog.map_err(|error| failed(error.into()))?;
+    // Not nix's, which refuses more than the C library's SOMAXCONN: 128 with musl.
+    rustix::net::listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
     // Accepted sockets inherit the options.
     tcp.apply(&listener)
         .map_err(|source| TargetError::Io { what: "cannot set socket options of the portal", source })?;
