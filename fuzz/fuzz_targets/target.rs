@@ -2,7 +2,7 @@
 //! CHAP, full feature phase with and without digests.
 #![no_main]
 
-use iscsi::login::chap::Credentials;
+use iscsi::login::chap::{Credentials, Known};
 use iscsi::login::target::{Authentication, Gate, LoggedIn, Step, TargetLogin};
 use iscsi::login::{SessionType, Status};
 use iscsi::target::{Adopted, Incoming, TargetConnection, WriteOrder};
@@ -18,7 +18,7 @@ impl Gate for Door {
     fn portal_group_tag(&self) -> u16 {
         1
     }
-    fn authentication(&self, _: SessionType) -> Option<&Authentication> {
+    fn authentication(&self, _: &LoggedIn) -> Option<&Authentication> {
         self.0.as_ref()
     }
     fn random(&self, buffer: &mut [u8]) -> Result<(), Status> {
@@ -34,6 +34,7 @@ fn someone(level: u16) -> LoggedIn {
     LoggedIn {
         initiator_name: "iqn.i".into(),
         user: None,
+        proven: None,
         target_name: "iqn.t".into(),
         session_type: SessionType::Normal,
         isid: [0; 6],
@@ -58,7 +59,10 @@ fuzz_target!(|data: &[u8]| {
     let [how, step, rest @ ..] = data else { return };
     let user = |name: &str| Credentials { name: name.into(), secret: b"twelve bytes".to_vec() };
     let authentication =
-        (how & 1 != 0).then(|| Authentication { initiators: vec![user("a")], own: Some(user("t")) });
+        (how & 1 != 0).then(|| Authentication {
+            initiators: vec![Known { credentials: user("a"), own: Some(user("t")) }],
+            is_optional: how & 64 != 0,
+        });
     let door = Door(authentication);
     let mut login = TargetLogin::new(Wishes::default(), 8);
     let digests = Digests { header: how & 4 != 0, data: how & 8 != 0 };
