@@ -39,7 +39,7 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("host-show.json", schema_for!(host::facts::link::LinkFacts)),
         ("simulate.json", schema_for!(Simulation)),
         ("simulate-paper.json", schema_for!(Paper)),
-        ("target-file.json", target_config::file::schema()),
+        ("../target-file.schema.json", target_config::file::schema()),
     ]
 }
 
