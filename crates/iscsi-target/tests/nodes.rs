@@ -12,8 +12,8 @@ use common::{Client, INITIATOR, IQN, Login, ram, register, start};
 use iscsi::login::chap::Credentials;
 use iscsi::opcode::target as opcode;
 use iscsi_target::{
-    Access, ActsFor, DiskNames, Initiator, LunConfig, NodeConfig, Portal, RunningTarget, Shown, TargetError,
-    User,
+    Access, ActsFor, DiskNames, Initiator, LunConfig, NodeConfig, Operation, Portal, RunningTarget, Shown,
+    TargetError, User,
 };
 use store::{Ram, Store};
 
@@ -377,4 +377,29 @@ fn disks_have_the_names_that_they_are_given_and_no_two_the_same() {
         let error = target.set_nodes(&nodes, Duration::ZERO).unwrap_err();
         assert!(matches!(error, TargetError::DuplicateIdentity { .. }), "{error}");
     }
+}
+
+#[test]
+fn commands_are_counted_for_their_disk_also_while_their_connection_is_idle() {
+    let target = two(None, None);
+    let mut client = log_in(target.address(), IQN, 1);
+    client.attentions(1);
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    let counts = |lun: usize| {
+        target.refresh();
+        let counts = &target.nodes()[0].disks[lun].counts;
+        let reads = &counts.operations[Operation::Read as usize];
+        (reads.commands, reads.bytes, counts.failed.clone())
+    };
+    let (before, _, failed) = counts(1);
+    assert_eq!((before, failed), (0, vec![(2, 6, 1)]), "the unit attention of the login");
+    // Faster than a connection publishes by itself, and nothing after it.
+    (0..100).for_each(|_| assert_eq!(client.read(1, &read, 512).1, 0));
+    assert_eq!(counts(1), (100, 51_200, vec![(2, 6, 1)]));
+    assert_eq!(counts(0).0, 0);
+    // What was for a disk that is not there is no other disk's later.
+    (0..5).for_each(|_| assert_eq!(client.read(7, &read, 512).1, 2));
+    let nodes = [node(IQN, vec![ram(0, 1), ram(7, 1)], None)];
+    target.set_nodes(&nodes, Duration::from_secs(1)).unwrap();
+    assert_eq!(counts(1).0, 0, "disk 7");
 }

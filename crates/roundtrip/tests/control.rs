@@ -77,7 +77,9 @@ impl Controlled {
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        exchange(UnixStream::connect(self.socket()).unwrap(), &request)
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        exchange(stream, &request)
     }
 
     fn json(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
