@@ -30,7 +30,7 @@ const BODY_BYTES_MAX: usize = 2 << 20;
 const CONNECTIONS_MAX: usize = 32;
 /// The same to all sockets for metrics: they take nothing from control.
 const SCRAPES_MAX: usize = 8;
-/// Those that follow events, beside these.
+/// Most that follow events. They hold no slot of those above.
 const FOLLOWERS_MAX: usize = 8;
 /// Longest time for the header of a request, and for its body.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
@@ -81,14 +81,14 @@ pub fn start(sockets: Sockets, asks: SyncSender<Asked>, events: Events) -> io::R
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let serve = move || {
         let followers = Arc::new(Semaphore::new(FOLLOWERS_MAX));
-        let (asks, all) = (Arc::new(Common { asks, events, followers }), LocalSet::new());
+        let (common, all) = (Arc::new(Common { asks, events, followers }), LocalSet::new());
         let scrapes = Arc::new(Semaphore::new(SCRAPES_MAX));
         for socket in sockets.metrics {
-            let (asks, slots) = (Arc::clone(&asks), Arc::clone(&scrapes));
+            let (common, slots) = (Arc::clone(&common), Arc::clone(&scrapes));
             all.spawn_local(async move {
                 match TcpListener::from_std(socket) {
                     Ok(socket) => {
-                        accept(slots, asks, true, async || socket.accept().await.map(|(socket, _)| socket))
+                        accept(slots, common, true, async || socket.accept().await.map(|(socket, _)| socket))
                             .await;
                     }
                     Err(error) => tracing::error!("cannot serve metrics: {error}"),
@@ -100,8 +100,10 @@ pub fn start(sockets: Sockets, asks: SyncSender<Asked>, events: Events) -> io::R
             all.spawn_local(async move {
                 match UnixListener::from_std(socket) {
                     Ok(socket) => {
-                        accept(slots, asks, false, async || socket.accept().await.map(|(socket, _)| socket))
-                            .await;
+                        accept(slots, common, false, async || {
+                            socket.accept().await.map(|(socket, _)| socket)
+                        })
+                        .await;
                     }
                     Err(error) => tracing::error!("cannot serve the control socket: {error}"),
                 }
@@ -112,21 +114,21 @@ pub fn start(sockets: Sockets, asks: SyncSender<Asked>, events: Events) -> io::R
     std::thread::Builder::new().name("control".to_owned()).spawn(serve).map(drop)
 }
 
-/// Accepts connections for ever.
+/// Accepts connections forever.
 async fn accept<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     slots: Arc<Semaphore>,
-    asks: Arc<Common>,
+    common: Arc<Common>,
     metrics_only: bool,
     next: impl AsyncFn() -> io::Result<S>,
 ) {
     loop {
-        // Closed never.
+        // The semaphore is never closed.
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         match next().await {
             Ok(socket) => {
-                let asks = Arc::clone(&asks);
+                let common = Arc::clone(&common);
                 tokio::task::spawn_local(async move {
-                    serve(socket, &asks, slot, metrics_only).await;
+                    serve(socket, &common, slot, metrics_only).await;
                 });
             }
             Err(error) => {
@@ -143,16 +145,16 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     slot: OwnedSemaphorePermit,
     metrics_only: bool,
 ) {
-    // One that follows events keeps no slot of those that ask.
     let slot = &Cell::new(Some(slot));
-    let place = &Cell::new(None);
+    // A connection that follows events holds one of their slots, until it ends, in place of its own.
+    let followers_slot = &Cell::new(None);
     let follows = &Cell::new(false);
     let service = service_fn(|request| async move {
         let mut answer = answer(request, &common.asks, metrics_only).await;
         if matches!(answer, Ok(Answer::Events)) {
             match Arc::clone(&common.followers).try_acquire_owned() {
                 Ok(permit) => {
-                    place.set(Some(permit));
+                    followers_slot.set(Some(permit));
                     slot.set(None);
                     follows.set(true);
                     return Ok::<_, Infallible>(stream(&common.events));
@@ -172,7 +174,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         .serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
     let ended = match tokio::time::timeout(CONNECTION_PATIENCE, &mut connection).await {
-        // Who follows events may stay.
+        // One that follows events may stay.
         Err(_) if follows.get() => connection.await,
         Err(_) => return tracing::debug!("a connection of the control took too long"),
         Ok(ended) => ended,
@@ -211,9 +213,9 @@ async fn answer(
     let (head, body) = request.into_parts();
     let body = tokio::time::timeout(READ_PATIENCE, Limited::new(body, BODY_BYTES_MAX).collect()).await;
     let body = body
-        .map_err(|_| Refusal::Invalid("the body does not come".to_owned()))?
+        .map_err(|_| Refusal::Invalid("the body did not arrive within 5 s".to_owned()))?
         .map_err(|error| match error.downcast_ref::<http_body_util::LengthLimitError>() {
-            Some(_) => Refusal::TooLong(format!("a body has {BODY_BYTES_MAX} bytes at most")),
+            Some(_) => Refusal::TooLong(format!("the body is longer than {BODY_BYTES_MAX} bytes")),
             None => Refusal::Invalid(format!("the body: {error}")),
         })?
         .to_bytes();

@@ -23,7 +23,7 @@ use policy::{BusyCount, SendControl};
 use socket::tape::Tape;
 
 use crate::context::Context;
-use crate::counters::{Local, operation_of};
+use crate::counters::{Local, Operation};
 use crate::error::ConnectionEnd;
 use crate::fence::Epoch;
 use crate::jobs::Claim;
@@ -453,7 +453,7 @@ impl Core {
             self.sampler.stored(begun, now);
             if let Some(unit) = scsi::Lun::decode(job.command.lun).and_then(|lun| serving.view.unit(lun)) {
                 let took = now.saturating_duration_since(begun);
-                unit.counters.took(operation_of(&job.command.cdb), took, 1);
+                unit.counters.took(Operation::of(job.command.cdb[0]), took, 1);
             }
             let before = self.outgoing.position();
             let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);

@@ -18,7 +18,7 @@ use crate::table::Table;
 pub enum Operation {
     /// READ, of any length.
     Read,
-    /// WRITE, WRITE AND VERIFY, WRITE ATOMIC.
+    /// WRITE, WRITE AND VERIFY, WRITE ATOMIC, COMPARE AND WRITE, ORWRITE.
     Write,
     /// SYNCHRONIZE CACHE.
     Flush,
@@ -46,10 +46,10 @@ impl Operation {
 
     /// By operation code (SPC-4, SBC-3).
     #[inline]
-    fn of(code: u8) -> Self {
+    pub(crate) fn of(code: u8) -> Self {
         match code {
             0x08 | 0x28 | 0x88 | 0xa8 => Self::Read,
-            0x0a | 0x2a | 0x2e | 0x8a | 0x8e | 0x9c | 0xaa | 0xae => Self::Write,
+            0x0a | 0x2a | 0x2e | 0x89 | 0x8a | 0x8b | 0x8e | 0x9c | 0xaa | 0xae => Self::Write,
             0x35 | 0x91 => Self::Flush,
             0x41 | 0x42 | 0x93 => Self::Unmap,
             _ => Self::Other,
@@ -191,11 +191,6 @@ impl Local {
             }
         }
     }
-}
-
-/// The kind of operation of a command.
-pub(crate) fn operation_of(cdb: &[u8]) -> Operation {
-    Operation::of(cdb.first().copied().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -36,10 +36,10 @@ pub enum TargetError {
     )]
     GroupsChanged(String),
     /// Hosts could not tell two disks apart.
-    #[error("two disks, of '{first}' and '{second}', have the same {serial}; hosts take them for one disk")]
+    #[error("two disks, of '{first}' and '{second}', have the same {what}; hosts take them for one disk")]
     DuplicateIdentity {
-        /// What they share.
-        serial: String,
+        /// What they share: a serial number or an NAA identifier.
+        what: String,
         /// The target of one.
         first: String,
         /// The target of the other.

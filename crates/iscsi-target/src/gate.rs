@@ -69,25 +69,23 @@ impl<'a> PortalGate<'a> {
         }
     }
 
-    /// Returns what an initiator must authenticate with. An unknown target is not told from one with rules before the initiator
-    /// has authenticated as for discovery.
+    /// Returns what an initiator must authenticate with. For an unknown target that is what any target demands: before it has
+    /// authenticated, an initiator cannot tell an unknown target from one with users.
     fn demanded(&self, login: &LoggedIn) -> Option<Authentication> {
         let name = &login.initiator_name;
         if let Some((_, access)) = self.node(login) {
             return Some(of(access.as_deref().filter(|access| !access.users.is_empty())?, name));
         }
-        let is_known =
-            |access: &Option<Arc<Access>>| access.clone().filter(|access| !access.users.is_empty());
         let is_discovery = login.session_type == SessionType::Discovery;
         let mut all = Authentication::default();
         let mut demands = false;
         for (_, access) in &self.nodes {
-            match is_known(access) {
+            match access.as_deref().filter(|access| !access.users.is_empty()) {
                 Some(access) if access.discovery || !is_discovery => {
-                    all.initiators.extend(of(&access, name).initiators);
+                    all.initiators.extend(of(access, name).initiators);
                     demands = true;
                 }
-                // It shows itself without authentication, but to discovery alone.
+                // A discovery session without authentication finds it; a login to an unknown target gains nothing by it.
                 _ => all.is_optional = is_discovery,
             }
         }

@@ -1,6 +1,6 @@
 //! The target: portals, connections, threads, send policies, statistics.
 //!
-//! One thread accepts connections; one thread serves each connection from login to logout. Crate `iscsi` implements the
+//! One thread accepts connections, and event loops (or a thread for each) serve them. Several target nodes share them. Crate `iscsi` implements the
 //! protocol, `scsi` the commands and `store` the blocks; this crate schedules the I/O between them.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,6 @@
 //! The iSCSI target nodes of a process: each has a name, disks and access rules of its own (RFC 7143 4.1).
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
@@ -84,11 +85,11 @@ impl Nodes {
     }
 
     /// Replaces the nodes. A node with the same name stays, and a disk with the same number and store keeps its reservations,
-    /// mode pages and tasks. Returns the nodes that ended.
+    /// mode pages and tasks. A node that ends serves no disk any more.
     ///
     /// # Errors
     /// When a node or a disk is invalid; nothing has changed then.
-    pub(crate) fn set(&self, configs: &[NodeConfig]) -> Result<Vec<Arc<Node>>, TargetError> {
+    pub(crate) fn set(&self, configs: &[NodeConfig]) -> Result<(), TargetError> {
         let _changing = lock(&self.changing);
         let before = self.all();
         let mut prepared = Vec::new();
@@ -115,7 +116,7 @@ impl Nodes {
             let table = node.disks.prepare(&config.luns)?;
             prepared.push((node, table, config.access.clone().map(Arc::new)));
         }
-        check_serials(prepared.iter().flat_map(|(_, table, _)| table.disks()))?;
+        check_identities(prepared.iter().flat_map(|(_, table, _)| table.disks()))?;
         let after: Arc<[Arc<Node>]> = prepared.iter().map(|(node, ..)| Arc::clone(node)).collect();
         for (node, table, access) in prepared {
             // Rules first: a new disk must never be visible under the old rules.
@@ -124,9 +125,8 @@ impl Nodes {
         }
         *lock(&self.current) = Arc::clone(&after);
         let ended = before.iter().filter(|old| !after.iter().any(|node| Arc::ptr_eq(node, old)));
-        let ended: Vec<_> = ended.cloned().collect();
-        ended.iter().for_each(|node| node.disks.clear());
-        Ok(ended)
+        ended.for_each(|node| node.disks.clear());
+        Ok(())
     }
 
     fn groups_of(&self, config: &NodeConfig) -> Result<Vec<u16>, TargetError> {
@@ -143,8 +143,8 @@ impl Nodes {
 }
 
 /// Checks that hosts can tell the disks apart.
-fn check_serials<'a>(disks: impl Iterator<Item = &'a scsi::Disk>) -> Result<(), TargetError> {
-    let mut seen = std::collections::BTreeMap::new();
+fn check_identities<'a>(disks: impl Iterator<Item = &'a scsi::Disk>) -> Result<(), TargetError> {
+    let mut seen = BTreeMap::new();
     for disk in disks {
         let identity = &disk.identity;
         let hex = |naa: &Vec<u8>| naa.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -152,7 +152,7 @@ fn check_serials<'a>(disks: impl Iterator<Item = &'a scsi::Disk>) -> Result<(), 
         for name in std::iter::once(format!("serial number {}", identity.serial)).chain(naa) {
             if let Some(other) = seen.insert(name.clone(), &identity.target_name) {
                 return Err(TargetError::DuplicateIdentity {
-                    serial: name,
+                    what: name,
                     first: other.clone(),
                     second: identity.target_name.clone(),
                 });

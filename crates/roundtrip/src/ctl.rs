@@ -367,7 +367,7 @@ fn carry_out(args: &CtlArgs, asks: &Asks) -> anyhow::Result<()> {
         Verb::Access { verb: None | Some(AccessVerb::Show) } => show(&asks.get("/v1/access")?),
         Verb::Access { verb: Some(AccessVerb::Set { file, of, save }) } => {
             let word = file.to_str().filter(|word| ["open", "nobody"].contains(word));
-            let rules = word.map_or_else(|| text_of(file), |word| Ok(word.to_owned()))?;
+            let rules = word.map_or_else(|| target_config::read_text(file), |word| Ok(word.to_owned()))?;
             show(&asks.send("PUT", &format!("{}/access", asks.target(of)?), AccessBody { rules })?)?;
             asks.save(*save)
         }
@@ -382,7 +382,7 @@ fn carry_out(args: &CtlArgs, asks: &Asks) -> anyhow::Result<()> {
         }
         Verb::Reload => show(&asks.send("POST", "/v1/reload", json!({}))?),
         Verb::Apply { file, dry_run, save } => {
-            let body = ApplyBody { config: text_of(file)?, dry_run: *dry_run };
+            let body = ApplyBody { config: target_config::read_text(file)?, dry_run: *dry_run };
             show(&asks.send("POST", "/v1/apply", body)?)?;
             asks.save(Save { save: save.save && !dry_run })
         }
@@ -415,11 +415,6 @@ fn carry_out(args: &CtlArgs, asks: &Asks) -> anyhow::Result<()> {
             client::follow(&asks.socket, line).with_context(|| format!("{socket}: cannot follow the events"))
         }
     }
-}
-
-/// Reads a file of the user.
-fn text_of(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
 /// A value in a cell.

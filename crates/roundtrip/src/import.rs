@@ -41,9 +41,7 @@ enum Kind {
 
 pub(crate) fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
     let path = args.file.display();
-    let text = std::fs::read(&args.file).with_context(|| path.to_string()).map_err(Failure::Usage)?;
-    let text =
-        String::from_utf8(text).with_context(|| format!("{path}: not UTF-8")).map_err(Failure::Usage)?;
+    let text = target_config::read_text(&args.file).map_err(Failure::Usage)?;
     let imported = match args.kind {
         Kind::Targetcli => ::import::targetcli(&text),
         Kind::Tgt => ::import::tgt(&text),

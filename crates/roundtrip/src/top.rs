@@ -166,3 +166,15 @@ fn named(code: KeyCode) -> Option<Key> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use ::top::sample::{BOUNDS_US, STAGES};
+
+    /// `top` depends on no target: it may run where none does.
+    #[test]
+    fn buckets_and_stages_are_those_of_the_target() {
+        assert_eq!(BOUNDS_US, iscsi_target::counters::BOUNDS_US.map(|us| us as f64));
+        assert_eq!(STAGES, iscsi_target::Stages::default().named().map(|(name, _)| name));
+    }
+}

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{IQN, roundtrip};
+use common::{IQN, bench, qemu_io, roundtrip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -368,24 +368,6 @@ fn every_verb_of_ctl() {
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("no target answers"));
 }
 
-/// Reads and writes 4096 bytes this often with QEMU's own initiator, which has some commands of its own beside them.
-fn qemu_io(target: &Controlled, reads: usize, writes: usize) {
-    let commands = |count, command| std::iter::repeat_n(["-c", command], count).flatten();
-    let output = Command::new("qemu-io")
-        .args(["-f", "raw", "-t", "none"])
-        .args(commands(reads, "read 0 4096").chain(commands(writes, "write 8192 4096")))
-        .arg(target.disk_url(IQN, 0))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// A run of the load generator.
-fn bench(target: &Controlled, words: &[&str]) {
-    let output = roundtrip().args(["bench", &target.disk_url(IQN, 0)]).args(words).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[test]
 fn metrics_count_what_was_done() {
     let target = Controlled::start(&config());
@@ -405,7 +387,7 @@ fn metrics_count_what_was_done() {
     // What QEMU does beside is the same each time.
     let runs = [(100, 10), (300, 50)].map(|(reads, writes)| {
         let before = counts();
-        qemu_io(&target, reads, writes);
+        qemu_io(&target.disk_url(IQN, 0), reads, writes);
         std::iter::zip(counts(), before)
             .map(|(now, before)| (now.0 - before.0, now.1 - before.1))
             .collect::<Vec<_>>()
@@ -417,7 +399,7 @@ fn metrics_count_what_was_done() {
     assert_eq!(value("roundtrip_disk_operations_total", &other), 0.0, "the other target has none");
     let before = value("roundtrip_disk_latency_seconds_count", &of("read"));
     let counted = counts()[0].0;
-    bench(&target, &["--rw", "randread", "--runtime", "1s", "--iodepth", "16"]);
+    bench(&target.disk_url(IQN, 0), &["--rw", "randread", "--runtime", "1s", "--iodepth", "16"]);
     let counted = counts()[0].0 - counted;
     let latency = value("roundtrip_disk_latency_seconds_count", &of("read")) - before;
     assert!((counted * 0.5..counted * 2.0).contains(&latency), "{latency} of {counted}");

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::daemon::{Daemon, PATIENCE};
-use common::{IQN, Target, bench, roundtrip, succeed};
+use common::{IQN, Target, bench, qemu_io, roundtrip, succeed};
 use serde_json::Value;
 
 /// Debian's, which has its modules.
@@ -169,6 +169,44 @@ fn prometheus_answers_every_query_of_the_dashboard_and_knows_the_metrics_of_the_
     let unused: Vec<&String> =
         known.difference(&used).filter(|name| name.starts_with("roundtrip_")).collect();
     assert!(unused.is_empty(), "in no panel or alert: {unused:?}");
+}
+
+/// What QEMU reads and writes arrives in Prometheus to the last command. QEMU has some commands of its own, the same each time.
+#[test]
+fn the_sums_in_prometheus_are_those_of_the_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let metrics = free_address();
+    let target = Target::start(&["--lun", "0=ram:16M", "--metrics", &metrics.to_string()]);
+    let (_prometheus, address) = prometheus(metrics, &folder);
+    let sum = |metric: &str, operation: &str| {
+        let found = query(address, &format!("sum({metric}{{operation=\"{operation}\"}})"));
+        found.first().map_or(-1.0, |one| one["value"][1].as_str().unwrap().parse::<f64>().unwrap())
+    };
+    let sums = || {
+        ["roundtrip_disk_operations_total", "roundtrip_disk_bytes_total"]
+            .map(|metric| ["read", "write"].map(|operation| sum(metric, operation)))
+    };
+    // Two scrapes after the connection has gone tell the same.
+    let settled = || {
+        let began = Instant::now();
+        loop {
+            let before = sums();
+            std::thread::sleep(Duration::from_millis(600));
+            if before[0][0] >= 0.0 && sums() == before {
+                return before;
+            }
+            assert!(began.elapsed() < PATIENCE, "{before:?}");
+        }
+    };
+    let runs = [(100, 10), (300, 50)].map(|(reads, writes)| {
+        let before = settled();
+        qemu_io(&target.url(0), reads, writes);
+        let after = settled();
+        [0, 1].map(|metric| [0, 1].map(|operation| after[metric][operation] - before[metric][operation]))
+    });
+    let more =
+        [0, 1].map(|metric| [0, 1].map(|operation| runs[1][metric][operation] - runs[0][metric][operation]));
+    assert_eq!(more, [[200.0, 40.0], [200.0 * 4096.0, 40.0 * 4096.0]], "{runs:?}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! What differs between two declared states, for people: secrets are not shown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use iscsi::login::chap::Credentials;
-use iscsi_target::{Access, ActsFor};
+use iscsi_target::{Access, ActsFor, User};
 
 use crate::disk::DiskSpec;
 use crate::file::{NodeFile, TargetFile};
@@ -81,23 +81,30 @@ fn of_node(lines: &mut Vec<String>, before: &NodeFile, after: &NodeFile) {
     for added in new.difference(&old) {
         lines.push(format!("+ access of {place}: {added}"));
     }
-    if secrets(before.access.as_ref()).intersection(&secrets(after.access.as_ref())).count()
-        < secrets(before.access.as_ref()).len().min(secrets(after.access.as_ref()).len())
-    {
+    let (old, new) = (secrets(before.access.as_ref()), secrets(after.access.as_ref()));
+    if old.iter().any(|(what, secret)| new.get(what).is_some_and(|now| now != secret)) {
         lines.push(format!("~ access of {place}: other secrets"));
     }
 }
 
-/// All secrets of rules, with what they are for.
-fn secrets(access: Option<&Access>) -> BTreeSet<(String, Vec<u8>)> {
-    let users = access.into_iter().flat_map(|access| &access.users);
-    let own = access.and_then(|access| access.own.as_ref());
-    let named = |what: &str, one: &Credentials| (format!("{what} {}", one.name), one.secret.clone());
-    let of_users = users.flat_map(|user| {
-        let mutual = user.own.as_ref().map(|own| named("mutual", own));
-        std::iter::once(named("user", &user.credentials)).chain(mutual)
-    });
-    of_users.chain(own.map(|own| named("mutual", own))).collect()
+/// The secrets of rules, by what they are for: a user with its initiators, or the target.
+fn secrets(access: Option<&Access>) -> BTreeMap<String, Vec<&Credentials>> {
+    let Some(access) = access else { return BTreeMap::new() };
+    let users = access
+        .users
+        .iter()
+        .map(|user| (of_user(user), [&user.credentials].into_iter().chain(&user.own).collect()));
+    users.chain(access.own.iter().map(|own| ("mutual CHAP".to_owned(), vec![own]))).collect()
+}
+
+/// A CHAP user as a line, without its secret.
+fn of_user(user: &User) -> String {
+    let names = match &user.acts_for {
+        ActsFor::Any => "any initiator".to_owned(),
+        ActsFor::Names(names) => names.join(", "),
+    };
+    let mutual = if user.own.is_some() { ", mutual" } else { "" };
+    format!("CHAP user {} as {names}{mutual}", user.credentials.name)
 }
 
 /// Access rules as lines, without secrets.
@@ -127,14 +134,7 @@ pub fn rules(access: Option<&Access>) -> Vec<String> {
         let read_only = if initiator.read_only { ", read-only" } else { "" };
         lines.push(format!("initiator {}: {disks}{read_only}", initiator.name));
     }
-    for user in &access.users {
-        let names = match &user.acts_for {
-            ActsFor::Any => "any initiator".to_owned(),
-            ActsFor::Names(names) => names.join(", "),
-        };
-        let mutual = if user.own.is_some() { ", mutual" } else { "" };
-        lines.push(format!("CHAP user {} as {names}{mutual}", user.credentials.name));
-    }
+    lines.extend(access.users.iter().map(of_user));
     if access.own.is_some() {
         lines.push("mutual CHAP".to_owned());
     }
@@ -177,6 +177,15 @@ mod tests {
         secret.nodes[0].access.as_mut().expect("access").users[0].credentials.secret =
             b"third secret".to_vec();
         assert_eq!(differences(&before, &secret), ["~ access of iqn.a:b: other secrets"]);
+        // Namesakes that exchange their secrets.
+        let users = |one: &str, two: &str| {
+            let of = |secret: &str, name: &str| {
+                format!("[[access.chap]]\nname = 'u'\nsecret = '{secret}'\ninitiators = ['{name}']\n")
+            };
+            parse(&format!("{}{}", of(one, "iqn.a:1"), of(two, "iqn.a:2"))).expect("users")
+        };
+        let (one, two) = ("the first secret", "the other secret");
+        assert_eq!(differences(&users(one, two), &users(two, one)).len(), 1);
         // Beside other changes, too.
         secret.nodes[0].access.as_mut().expect("access").discovery = false;
         assert_eq!(differences(&before, &secret).len(), 2);

@@ -40,3 +40,4 @@ pub use disk::{DiskSpec, lun};
 pub use file::{DEFAULT_IQN, NodeFile, TargetFile};
 pub use open_disks::{DiskKey, Next, OpenDisks, Which};
 pub use served::Served;
+pub use text::read_text;

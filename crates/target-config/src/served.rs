@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use iscsi_target::{Access, LunConfig, NodeConfig, RunningTarget};
 
 use crate::file::{NodeFile, TargetFile};
@@ -109,20 +109,31 @@ impl Served {
                 );
                 continue;
             };
-            ensure!(
-                after.access.is_some() || after.is_open_access || before.access.is_none(),
-                "access: the file has no rules, but rules are in force; write access = \"open\" to admit every initiator"
-            );
-            if let (Some(before), Some(after)) = (&before.access, &after.access) {
-                check_rules(before, after)?;
+            let checked = check_node(before, after);
+            if self.file.nodes.len() == 1 {
+                checked?;
+            } else {
+                checked.with_context(|| format!("target '{}'", before.name()))?;
             }
-            ensure!(
-                !after.luns.is_empty() || after.is_diskless || before.luns.is_empty(),
-                "luns: the file has no disks, but disks are served; write luns = \"none\" to serve none"
-            );
         }
         Ok(())
     }
+}
+
+/// Checks that the settings of a target remove neither its rules nor its disks by omission.
+fn check_node(before: &NodeFile, after: &NodeFile) -> anyhow::Result<()> {
+    ensure!(
+        after.access.is_some() || after.is_open_access || before.access.is_none(),
+        "access: the file has no rules, but rules are in force; write access = \"open\" to admit every initiator"
+    );
+    if let (Some(before), Some(after)) = (&before.access, &after.access) {
+        check_rules(before, after)?;
+    }
+    ensure!(
+        !after.luns.is_empty() || after.is_diskless || before.luns.is_empty(),
+        "luns: the file has no disks, but disks are served; write luns = \"none\" to serve none"
+    );
+    Ok(())
 }
 
 /// Checks that the new rules do not drop a whole kind of the old ones: secrets, the list of initiators, the mask of an

@@ -48,7 +48,7 @@ fn without_value(message: &str) -> String {
 ///
 /// # Errors
 /// When it cannot be read, is too large, or is not a regular file: reading a FIFO could block forever.
-pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+pub fn read_text(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let opened = std::fs::File::options().read(true).custom_flags(nonblocking).open(path);

@@ -5,13 +5,17 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, TableLike, Value, value
 
 use crate::disk::DiskSpec;
 use crate::file::{NodeFile, TargetFile};
+use crate::text::from_toml;
 
 /// Writes a declared state into the text of its file, or into an empty one.
 ///
 /// # Errors
 /// When the text is not TOML.
 pub fn text(original: &str, file: &TargetFile) -> anyhow::Result<String> {
-    let mut document: DocumentMut = original.parse().context("the configuration file")?;
+    // Its errors quote no line, which may hold a secret; those of the editor do.
+    from_toml::<toml::Table>(original).context("the configuration file")?;
+    let mut document: DocumentMut =
+        original.parse().map_err(|_| anyhow::anyhow!("the configuration file is not TOML"))?;
     let root = document.as_table_mut();
     if let Some(send) = file.send {
         set(root, "send", &send.to_string());
@@ -194,6 +198,12 @@ mod tests {
             again.nodes.len() == 1 && again.nodes[0].is_diskless && again.nodes[0].is_open_access,
             "{none}"
         );
+    }
+
+    #[test]
+    fn errors_quote_no_line() {
+        let error = text("secret = \"hunter2\nx = 1", &parse("").expect("file")).expect_err("not TOML");
+        assert!(!format!("{error:#}").contains("hunter"), "{error:#}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Operator<'_> {
                 status["config"] = json!(self.saves_to());
                 json(status)
             }
-            Request::Targets => json(json!(self.target.nodes())),
+            Request::Targets => json(json!(self.snapshot().nodes)),
             Request::Portals => json(self.portals()),
             Request::Disks => json(self.disks()),
             Request::Sessions => json(json!(self.target.session_list())),
@@ -169,7 +169,8 @@ impl Operator<'_> {
                 self.drains_until = Some(Instant::now() + body.patience() + Duration::from_secs(1));
                 json(json!({ "sessions": self.target.sessions() }))
             }
-            Request::Events | Request::OpenApi => Err(Refusal::Invalid("answered before".to_owned())),
+            // The control thread answers these.
+            Request::Events | Request::OpenApi => Err(Refusal::Failed("not for the main thread".to_owned())),
         }
     }
 
@@ -192,10 +193,11 @@ impl Operator<'_> {
             |error: anyhow::Error| Refusal::Conflict(format!("{:#}", confine::explain(self.sandbox, error)));
         confine::check(self.sandbox, &file.disks()).map_err(conflict)?;
         let before = self.served.file().clone();
-        let send = self.args.send.filter(|_| file.send == before.send).or(file.send).unwrap_or_default();
         self.served.apply(file, self.target, LOG_OUT_PATIENCE).map_err(conflict)?;
-        if before.send != self.served.file().send {
-            self.target.set_send(send);
+        // Where the file says nothing new, the command line's policy stays.
+        let send = self.served.file().send;
+        if before.send != send {
+            self.target.set_send(send.unwrap_or_default());
         }
         tell(&before, self.served.file());
         done()
@@ -285,7 +287,7 @@ impl Operator<'_> {
     /// The configuration file with the changes made since.
     fn config(&self) -> anyhow::Result<String> {
         let original = match &self.args.config {
-            Some(path) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
+            Some(path) => target_config::read_text(path)?,
             None => String::new(),
         };
         written::text(&original, self.served.file())

@@ -175,6 +175,15 @@ pub fn succeed(program: &str, arguments: &[&str]) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
+/// Reads and writes 4096 bytes this often with QEMU's own initiator, which has some commands of its own beside them, the same each time.
+pub fn qemu_io(url: &str, reads: usize, writes: usize) {
+    let commands = |count, command| std::iter::repeat_n(["-c", command], count).flatten();
+    let mut words = vec!["-f", "raw", "-t", "none"];
+    words.extend(commands(reads, "read 0 4096").chain(commands(writes, "write 8192 4096")));
+    words.push(url);
+    succeed("qemu-io", &words);
+}
+
 /// Runs `roundtrip bench` and returns its JSON.
 pub fn bench(url: &str, arguments: &[&str]) -> serde_json::Value {
     let output = roundtrip().args(["bench", url, "--json"]).args(arguments).output().expect("bench");
