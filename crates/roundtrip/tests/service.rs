@@ -1,0 +1,147 @@
+//! Under a service manager: what it is told, and the socket that it holds.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use common::{IQN, bench, roundtrip};
+
+fn script(name: &str) -> String {
+    format!("{}/tests/common/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_service_manager_hears_of_every_state_and_keeps_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("target.toml");
+    std::fs::write(&file, format!("iqn = '{IQN}'\nluns.0 = 'ram:4M'\n")).unwrap();
+    let mut manager = Command::new("python3")
+        .args([&script("service.py"), "127.0.0.1", "0", env!("CARGO_BIN_EXE_roundtrip"), "target"])
+        .args(["--sandbox", "require", "--config"])
+        .arg(&file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(manager.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut until =
+        |start: &str| lines.find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("no {start}"));
+    let listening = until("listening ");
+    let words: Vec<&str> = listening.split(' ').collect();
+    until("READY=1");
+    assert_eq!(until("STATUS="), "STATUS=serving 1 targets at 1 portals");
+    bench(&format!("iscsi://{}/{IQN}/0", words[1]), &["--rw", "randread", "--runtime", "200ms"]);
+    until("WATCHDOG=1");
+    std::fs::write(&file, format!("iqn = '{IQN}'\nluns.0 = 'ram:8M'\n")).unwrap();
+    assert!(Command::new("kill").args(["-HUP", words[3]]).status().unwrap().success());
+    until("RELOADING=1");
+    until("MONOTONIC_USEC=");
+    until("READY=1");
+    drop(manager.stdin.take());
+    until("STOPPING=1");
+    assert_eq!(until("ended"), "ended 0");
+    manager.wait().unwrap();
+}
+
+#[test]
+fn a_socket_where_no_portal_is_is_refused() {
+    let mut manager = Command::new("python3")
+        .args([&script("service.py"), "127.0.0.1", "0", env!("CARGO_BIN_EXE_roundtrip"), "target"])
+        .args(["--lun", "0=ram:1M", "--portal", "127.0.0.1:0"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = manager.stdin.take();
+    let output = manager.wait_with_output().unwrap();
+    drop(input);
+    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        error.contains("passes a socket at 127.0.0.1:") && error.contains("where no portal is"),
+        "{error}"
+    );
+    assert!(told.contains("ended 2") && !told.contains("READY"), "{told}");
+}
+
+#[test]
+fn the_live_view_draws_sorts_and_gives_the_terminal_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("control");
+    let mut target = roundtrip()
+        .args(["target", "--portal", "127.0.0.1:0", "--iqn", IQN, "--lun", "0=ram:4M", "--control"])
+        .arg(&socket)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(target.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let mut load = roundtrip()
+        .args(["bench", &format!("iscsi://{}/{IQN}/0", ready.split(' ').nth(1).unwrap()), "--runtime", "20s"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let once = |words: &[&str]| {
+        let output = roundtrip().args(["top", "--once"]).args(words).arg(&socket).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let rates: serde_json::Value = serde_json::from_str(&once(&["--json"])).unwrap();
+    let (disk, connection) = (&rates["disks"][0], &rates["connections"][0]);
+    assert!(disk["iops"].as_f64().unwrap() > 100.0 && disk["p50_us"].as_f64().unwrap() > 0.0, "{rates}");
+    assert_eq!((disk["target"].as_str(), connection["target"].as_str()), (Some(IQN), Some(IQN)));
+    let text = once(&[]);
+    assert!(text.contains("sessions 1") && text.contains("transmit") && !text.contains('\u{1b}'), "{text}");
+    let drawn = Command::new("python3")
+        .args([&script("terminal.py"), "sspq", env!("CARGO_BIN_EXE_roundtrip"), "top", "--interval", "300ms"])
+        .arg(&socket)
+        .output()
+        .unwrap();
+    let drawn = String::from_utf8_lossy(&drawn.stdout).into_owned();
+    // The alternate screen is entered and left, the cursor hidden and shown.
+    for part in ["\u{1b}[?1049h", "\u{1b}[?1049l", "\u{1b}[?25h", "IOPS", "PAUSED", "ended 0"] {
+        assert!(drawn.contains(part), "{part:?}: {drawn:?}");
+    }
+    load.kill().unwrap();
+    target.kill().unwrap();
+    let gone = roundtrip().args(["top", "--once"]).arg(&socket).output().unwrap();
+    assert!(
+        gone.status.code() == Some(1) && String::from_utf8_lossy(&gone.stderr).contains("no target answers")
+    );
+    [load, target].iter_mut().for_each(|child| drop(child.wait()));
+}
+
+#[test]
+fn a_configuration_of_another_target_is_imported_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../import/tests/fixtures");
+    for (kind, name) in [("targetcli", "saveconfig.json"), ("tgt", "targets.conf"), ("ctl", "ctl.conf")] {
+        let (from, to) = (format!("{fixtures}/{name}"), folder.path().join(format!("{kind}.toml")));
+        let output = roundtrip().args(["import", kind, &from, "--out"]).arg(&to).output().unwrap();
+        let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && notes.contains("notes: what they name"), "{kind}: {notes}");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&to.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600, "it may hold secrets");
+        let checked = roundtrip().args(["target", "--check"]).arg(&to).output().unwrap();
+        let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert!(
+            checked.status.success() && text.contains(": valid") && text.contains("+ target iqn."),
+            "{text}"
+        );
+        // A file that is there is not overwritten.
+        assert!(
+            !roundtrip().args(["import", kind, &from, "--out"]).arg(&to).output().unwrap().status.success()
+        );
+    }
+    let wrong = folder.path().join("wrong.toml");
+    std::fs::write(&wrong, "luns.0 = 'floppy:1M'\n").unwrap();
+    let checked = roundtrip().args(["target", "--check"]).arg(&wrong).output().unwrap();
+    assert_eq!(checked.status.code(), Some(2));
+}
