@@ -123,14 +123,14 @@ check "exposure is below the bound" "systemd-analyze security --no-pager --thres
 
 say "-- configure and serve"
 inside "printf '%s\n' 'iqn = \"$iqn\"' '[luns]' '0 = \"file:/var/lib/roundtrip/disks/first,size=64M\"' '1 = \"ram:16M\"' >/etc/roundtrip/target.toml
-printf '%s\n' 'ROUNDTRIP_OPTIONS=\"--sandbox require --cpus 0 --metrics 127.0.0.1:9860\"' 'ROUNDTRIP_LOG=info' >/etc/default/roundtrip"
+printf '%s\n' 'ROUNDTRIP_OPTIONS=\"--sandbox require --cpus 0 --metrics 127.0.0.1:9260\"' 'ROUNDTRIP_LOG=info' >/etc/default/roundtrip"
 check "starts with the options of /etc/default" "systemctl restart roundtrip"
 check "its own sandbox is complete within the unit's" "journalctl -q --no-pager -u roundtrip -g 'sandbox: .*Landlock ABI.*seccomp' -o cat | tail -n 1" show
 check "CPUs are pinned, io_uring works" "nothing_in journalctl -q --no-pager -u roundtrip -p warning"
 check "serves a file" "$bench"
 check "serves libiscsi" "iscsi-ls -s iscsi://127.0.0.1:3260 | grep -q 'Lun:1'"
 check "the socket is the portal" "ss -Hltn 'sport = 3260' | grep -q '\*:3260'"
-check "metrics" "exec 3<>/dev/tcp/127.0.0.1/9860; printf 'GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n' >&3; timeout 5 cat <&3 | grep -q roundtrip_disk_operations_total"
+check "metrics" "exec 3<>/dev/tcp/127.0.0.1/9260; printf 'GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n' >&3; timeout 5 cat <&3 | grep -q roundtrip_disk_operations_total"
 inside "sed -i 's/ram:16M/ram:32M/' /etc/roundtrip/target.toml"
 check "reload keeps the process" "before=\$(systemctl show -P MainPID roundtrip); systemctl reload roundtrip; sleep 0.3; [ \$(systemctl show -P MainPID roundtrip) = \$before ]; roundtrip ctl disk list | grep -q 33554432; systemctl is-active roundtrip"
 inside "cp -p /etc/roundtrip/target.toml /etc/roundtrip/good; echo nonsense >>/etc/roundtrip/target.toml"
@@ -147,11 +147,11 @@ check "mended, it serves again" "systemctl reset-failed; systemctl restart round
 say "-- a volume of its own target: made, attached, grown, detached, removed (docs/packaging.md)"
 volume=iqn.2026-11.example.roundtrip:pvc-1
 attached="roundtrip bench iscsi://127.0.0.1:3260/$volume/0 --initiator-name iqn.2026-11.example:node-1 --runtime 100ms --ramp 0s"
-inside "echo 'initiators = [\"iqn.2026-11.example.roundtrip:nobody\"]' >/run/nobody.toml; echo 'initiators = [\"iqn.2026-11.example:node-1\"]' >/run/node-1.toml"
-check "made, and attached to nobody" "roundtrip ctl targets add $volume --save; roundtrip ctl access set /run/nobody.toml --target $volume --save; roundtrip ctl disk add 0 file:/var/lib/roundtrip/disks/pvc-1,size=8M --serial pvc-1 --target $volume --save; no $attached"
+inside "echo 'initiators = [\"iqn.2026-11.example:node-1\"]' >/run/node-1.toml"
+check "made, and attached to nobody" "roundtrip ctl targets add $volume --access nobody --save; roundtrip ctl disk add 0 file:/var/lib/roundtrip/disks/pvc-1,size=8M --serial pvc-1 --target $volume --save; no $attached"
 check "attached to a node" "roundtrip ctl access set /run/node-1.toml --target $volume --save; $attached; no ${attached/node-1/node-2}"
 check "grown" "roundtrip ctl disk resize 0 16M --target $volume --save; [ \$(stat -c %s /var/lib/roundtrip/disks/pvc-1) = 16777216 ]; $attached"
-check "detached" "roundtrip ctl access set /run/nobody.toml --target $volume --save; no $attached"
+check "detached" "roundtrip ctl access set nobody --target $volume --save; no $attached"
 check "the file has it all after a restart" "systemctl restart roundtrip; roundtrip ctl targets | grep -q pvc-1; no $attached"
 check "removed" "roundtrip ctl disk remove 0 --target $volume --save; roundtrip ctl targets remove $volume --save; rm /var/lib/roundtrip/disks/pvc-1; no grep -q pvc-1 /etc/roundtrip/target.toml"
 
@@ -191,8 +191,10 @@ check "a disabled unit stays disabled" "systemctl disable --now roundtrip-portal
 say "-- remove and purge"
 check "removes; nothing runs" "dpkg -r roundtrip; no pgrep -x roundtrip; nothing_in ss -Hltn 'sport >= 3260 and sport <= 3262'; test -e /etc/roundtrip/target.toml"
 check "purge keeps disks and their owner" "dpkg -P roundtrip; test -e /var/lib/roundtrip/disks/first; getent passwd roundtrip; no test -e /etc/roundtrip/target.toml"
-inside "rm -rf /var/lib/roundtrip /etc/roundtrip /etc/systemd/system/roundtrip-portal@second.socket.d"
+check "the files of instances stay, and their group" "test -e /etc/roundtrip/second.toml; getent group roundtrip"
+inside "rm -rf /var/lib/roundtrip /var/lib/roundtrip-* /etc/roundtrip /etc/systemd/system/roundtrip-portal@second.socket.d"
 check "installs again" "dpkg -i /packages/first.deb; systemctl is-active roundtrip.service roundtrip-portal.socket; roundtrip ctl status"
+check "removed and installed again, it runs" "dpkg -r roundtrip; no systemctl is-active roundtrip.service; dpkg -i /packages/first.deb; systemctl is-active roundtrip.service roundtrip-portal.socket; roundtrip ctl status"
 check "purge of a package without disks" "dpkg -P roundtrip"
 inside "$files" >"$work/after.txt"
 inside "cat /etc/passwd /etc/group" >"$work/accounts-after.txt"

@@ -17,7 +17,7 @@ pub enum Request {
     Status,
     /// Its targets with their disks.
     Targets,
-    /// Adds a target without disks, or changes its portal groups.
+    /// Adds a target without disks, or replaces the rules of one that exists.
     AddTarget(String, TargetBody),
     /// Removes a target.
     RemoveTarget(String),
@@ -280,9 +280,13 @@ macro_rules! route {
 pub static ROUTES: [Route; 27] = [
     route!("GET", "/v1/status", "What the target is and does", |_| Ok(Request::Status)),
     route!("GET", "/v1/targets", "The targets with their disks", |_| Ok(Request::Targets)),
-    route!("PUT", "/v1/targets/{iqn}", "Adds a target without disks", "TargetBody", |p| {
-        Ok(Request::AddTarget(p.name(0), p.json()?))
-    }),
+    route!(
+        "PUT",
+        "/v1/targets/{iqn}",
+        "Adds a target without disks, or replaces the rules of one",
+        "TargetBody",
+        |p| { Ok(Request::AddTarget(p.name(0), p.json()?)) }
+    ),
     route!("DELETE", "/v1/targets/{iqn}", "Removes a target; its initiators are asked to log out", |p| {
         Ok(Request::RemoveTarget(p.name(0)))
     }),

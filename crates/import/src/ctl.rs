@@ -827,7 +827,7 @@ mod tests {
             "auth-group no-authentication; host-name a",
         ] {
             let toml = with(rules).expect(rules).toml;
-            assert!(toml.contains("255.255.255.255") && !toml.contains("\"open\""), "{rules}: {toml}");
+            assert!(toml.contains("access = \"nobody\"") && !toml.contains("\"open\""), "{rules}: {toml}");
         }
         assert!(with("auth-group no-authentication").expect("open").toml.contains("access = \"open\""));
     }

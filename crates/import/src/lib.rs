@@ -2,7 +2,7 @@
 //!
 //! [`targetcli`] reads LIO's `saveconfig.json`, [`tgt`] the `targets.conf` of tgt, and [`ctl`] FreeBSD's `ctl.conf`. Each
 //! returns a complete file and notes. Whatever has no equivalent, or one of another meaning, has a note. Rules that cannot
-//! be expressed admit nobody: an imported target is never easier to reach than the original.
+//! be expressed admit nobody: an imported target is never easier to reach than the file says of the original.
 //!
 //! Disks keep the names by which hosts know them, so that mounts and multipath maps survive the change of target.
 //!
@@ -72,7 +72,7 @@ pub enum ImportError {
         what: String,
     },
     /// The result would not be a valid file.
-    #[error("the imported file would be refused: {0}; import the targets one by one")]
+    #[error("the imported file would be refused: {0}; divide the file and import the parts")]
     Refused(String),
 }
 

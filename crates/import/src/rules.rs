@@ -11,9 +11,6 @@ use serde::Serialize;
 
 use crate::notes::Notes;
 
-/// An address that no packet comes from: rules with it alone admit nobody.
-const NOBODY: &str = "255.255.255.255";
-
 /// Lengths of secrets and of user names, bytes.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 12..=255;
 const NAME_BYTES: std::ops::RangeInclusive<usize> = 1..=255;
@@ -22,6 +19,8 @@ const NAME_BYTES: std::ops::RangeInclusive<usize> = 1..=255;
 pub(crate) enum Rules {
     /// Every initiator is admitted.
     Open,
+    /// None is.
+    Nobody,
     /// Those that the table admits.
     Table(Table),
 }
@@ -39,17 +38,6 @@ pub(crate) struct Table {
     chap: Vec<Chap>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mutual: Option<Credential>,
-}
-
-impl Table {
-    fn closed() -> Self {
-        Self { addresses: vec![NOBODY.to_owned()], ..Self::default() }
-    }
-
-    /// Returns whether it admits nobody.
-    pub(crate) fn is_closed(&self) -> bool {
-        *self == Self::closed()
-    }
 }
 
 /// An initiator that is admitted, and the disks that it sees.
@@ -123,7 +111,7 @@ pub(crate) struct Demands {
 /// Returns rules that admit nobody, and notes the reason.
 pub(crate) fn nobody(place: &str, why: &str, notes: &mut Notes) -> Rules {
     notes.add(place, format!("nobody is admitted: {why}"));
-    Rules::Table(Table::closed())
+    Rules::Nobody
 }
 
 /// Writes the rules of a target.
@@ -360,6 +348,8 @@ mod tests {
         let text = notes.into_all().iter().map(|note| format!("{}\n", note.text)).collect();
         match rules {
             Rules::Open => (None, text),
+            // No other rules are an empty table.
+            Rules::Nobody => (Some(Table::default()), text),
             Rules::Table(table) => (Some(table), text),
         }
     }
@@ -383,7 +373,7 @@ mod tests {
             (Demands { reserved: vec!["iqn.a:b".into()], ..Demands::default() }, "cannot be written"),
         ] {
             let (table, notes) = table(demands);
-            assert!(table.is_some_and(|table| table.is_closed()) && notes.contains(why), "{notes}");
+            assert!(table.is_some_and(|table| table == Table::default()) && notes.contains(why), "{notes}");
         }
         assert!(table(Demands::default()).0.is_none(), "open");
     }
@@ -391,7 +381,7 @@ mod tests {
     #[test]
     fn initiators_whose_user_is_left_out_are_not_admitted_by_another_user() {
         let users = || vec![user("a", "short", &["iqn.a:b"]), user("all", "twelve bytes", &[])];
-        assert!(table(chap(users())).0.expect("a table").is_closed());
+        assert_eq!(table(chap(users())).0.expect("a table"), Table::default());
         let (table, _) = table(Demands { initiators: listed(&["iqn.a:B", "iqn.a:c"]), ..chap(users()) });
         let table = table.expect("a table");
         assert_eq!(table.initiators.iter().map(|i| &*i.name).collect::<Vec<_>>(), ["iqn.a:c"]);

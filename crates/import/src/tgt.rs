@@ -171,7 +171,11 @@ pub(crate) fn import(text: &str) -> Result<Imported, ImportError> {
             notes.add(&place, "left out: its state is not 'ready'");
             continue;
         }
-        let rules = admission(&place, &block, discovery, &mut accounts, &mut notes);
+        let mut rules = admission(&place, &block, discovery, &mut accounts, &mut notes);
+        if root.has_include() && matches!(rules, rules::Rules::Open) {
+            let why = "the file includes others, which may hold rules for it; insert them and import again";
+            rules = rules::nobody(&place, why, &mut notes);
+        }
         let own = target_disks(&place, &block, (!is_dump).then_some(next_tid), &mut disks, &mut notes);
         targets.push(Target { place, iqn: name.to_owned(), groups: None, disks: own, rules });
     }

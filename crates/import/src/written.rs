@@ -57,8 +57,7 @@ struct Portals {
 
 /// Serves no disk to nobody: the file of an import without targets. Without it the target would have its default name and
 /// admit every initiator.
-const NO_TARGET: &str =
-    "luns = \"none\"\n\n[access]\naddresses = [\"255.255.255.255\"]     # admits nobody\n";
+const NO_TARGET: &str = "luns = \"none\"\naccess = \"nobody\"\n";
 
 /// Writes the file.
 ///
@@ -103,10 +102,7 @@ pub(crate) fn file(
     if names.is_empty() {
         notes.add("the file", "no target was imported; the result serves nothing and admits nobody");
         // Keys of the top come before tables.
-        let at = NO_TARGET.find("[access]").unwrap_or_default();
-        let (keys, access) = NO_TARGET.split_at(at);
-        parts.insert(0, keys.trim_end().to_owned() + "\n");
-        parts.push(access.to_owned());
+        parts.insert(0, NO_TARGET.to_owned());
     }
     let toml = format!(
         "# Imported from {source}.\n# Read the notes of the import before this file is used. It may contain secrets: restrict read access.\n\n{}",
@@ -114,10 +110,7 @@ pub(crate) fn file(
     );
     check(&toml).map_err(|error| refused(&error))?;
     if toml.len() > FILE_BYTES_MAX {
-        notes.add(
-            "the file",
-            format!("it has more than {FILE_BYTES_MAX} bytes, which the target refuses: divide it"),
-        );
+        return Err(ImportError::Refused(format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
     Ok(Imported { toml, notes: notes.into_all() })
 }
@@ -132,11 +125,12 @@ fn table(target: &Target) -> Result<String, toml::ser::Error> {
         luns: if disks.is_empty() { WordOr::Word("none") } else { WordOr::Value(&disks) },
         access: match &target.rules {
             Rules::Open => WordOr::Word("open"),
+            Rules::Nobody => WordOr::Word("nobody"),
             Rules::Table(table) => WordOr::Value(table),
         },
     };
     let text = toml::to_string(&Targets { target: [entry] })?;
-    let is_closed = matches!(&target.rules, Rules::Table(table) if table.is_closed());
+    let is_closed = matches!(target.rules, Rules::Nobody);
     Ok(if is_closed { format!("# admits nobody: see the notes\n{text}") } else { text })
 }
 

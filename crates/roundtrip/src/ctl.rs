@@ -286,8 +286,18 @@ impl Asks {
             .as_str()
             .context("the change is in force, but not saved: the target has no --config, or has --lun, --iqn or --access beside it, which the file would repeat")?;
         let text = self.ask("GET", "/v1/config", None)?.text;
-        replace(Path::new(path), &text)
-            .with_context(|| format!("the change is in force, but not saved: {path}"))
+        let path = Path::new(path);
+        let not_saved = || format!("the change is in force, but not saved: {}", path.display());
+        // Whoever answers may have fewer rights than this process: it can name no other file than a target's configuration, and
+        // write nothing else into it.
+        anyhow::ensure!(
+            path.extension().is_some_and(|kind| kind == "toml"),
+            "{}: not a .toml file",
+            not_saved()
+        );
+        target_config::file::read(path).with_context(not_saved)?;
+        target_config::file::parse(&text).with_context(not_saved)?;
+        replace(path, &text).with_context(not_saved)
     }
 }
 

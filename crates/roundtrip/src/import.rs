@@ -56,18 +56,17 @@ pub(crate) fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
             .mode(0o600)
             .open(out)
             .and_then(|mut file| file.write_all(imported.toml.as_bytes()))
-            .with_context(|| out.display().to_string())
+            .with_context(|| format!("{}: it must be a new file", out.display()))
             .map_err(Failure::Work)?,
         None => imported.toml.lines().for_each(|line| print_line(format_args!("{line}"))),
     }
     for ::import::Note { place, text } in &imported.notes {
         eprint_line(format_args!("{place}: {text}"));
     }
-    let count = imported.notes.len();
-    if count > 0 {
-        eprint_line(format_args!(
-            "{count} notes: what they name is missing, or means something else than before"
-        ));
+    match imported.notes.len() {
+        0 => {}
+        1 => eprint_line(format_args!("1 note: read it before the file is used")),
+        count => eprint_line(format_args!("{count} notes: read them before the file is used")),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -26,7 +26,7 @@ use crate::{Failure, args};
 pub(crate) struct TopArgs {
     /// The control socket, or the URL of metrics [default: /run/roundtrip/control.sock]
     source: Option<String>,
-    /// The time between two looks
+    /// The time between two samples
     #[arg(long, value_parser = args::time, default_value = "1s", value_name = "TIME")]
     interval: Duration,
     /// Print the figures of one interval and end
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     } else {
         if !std::io::stdout().is_terminal() {
             return Err(Failure::Usage(anyhow::anyhow!(
-                "stdout is no terminal; use --once, with --json for scripts"
+                "stdout is not a terminal; use --once, with --json for scripts"
             )));
         }
         watch(args, &source).map_err(Failure::Work)?;

@@ -755,3 +755,51 @@ fn a_volume_is_nobodys_until_it_is_published() {
     let (_, text) = target.http("GET", "/v1/config", None);
     assert!(text.contains("access = \"nobody\""), "{text}");
 }
+
+/// Answers each request with what belongs to its first line, as a target would that has been taken over.
+fn impostor(socket: &std::path::Path, answers: Vec<(&'static str, String)>) {
+    let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut head = String::new();
+            let mut reader = BufReader::new(&stream);
+            while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).is_ok_and(|read| read > 0) {}
+            let answer =
+                answers.iter().find(|(start, _)| head.starts_with(start)).map_or("{}", |(_, text)| text);
+            let length = answer.len();
+            let _ = write!(
+                &stream,
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{answer}"
+            );
+        }
+    });
+}
+
+#[test]
+fn saving_writes_a_configuration_over_a_configuration_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let config = "luns.0 = 'ram:1M'\n";
+    std::fs::write(at("good.toml"), config).unwrap();
+    std::fs::write(at("passwd"), "root:x:0:0\n").unwrap();
+    std::fs::write(at("other.toml"), "[package]\nname = 'x'\n").unwrap();
+    let cases = [
+        ("passwd", config, "root:x:0:0\n", false),
+        ("other.toml", config, "[package]\nname = 'x'\n", false),
+        ("good.toml", "root::0:0\n", config, false),
+        ("good.toml", "luns.0 = 'ram:2M'\n", "luns.0 = 'ram:2M'\n", true),
+    ];
+    for (number, (name, text, after, is_saved)) in cases.into_iter().enumerate() {
+        let (socket, path) = (at(&format!("socket{number}")), at(name));
+        let status = json!({ "config": path }).to_string();
+        impostor(&socket, vec![("GET /v1/status", status), ("GET /v1/config", text.to_owned())]);
+        let output =
+            roundtrip().args(["ctl", "send", "batch", "--save", "--control"]).arg(&socket).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), after, "{name}: {error}");
+        assert!(
+            output.status.success() == is_saved && (is_saved || error.contains("not saved")),
+            "{name}: {error}"
+        );
+    }
+}

@@ -126,7 +126,7 @@ fn a_configuration_of_another_target_is_imported_and_checked() {
         let (from, to) = (format!("{fixtures}/{name}"), folder.path().join(format!("{kind}.toml")));
         let output = roundtrip().args(["import", kind, &from, "--out"]).arg(&to).output().unwrap();
         let notes = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && notes.contains("notes: what they name"), "{kind}: {notes}");
+        assert!(output.status.success() && notes.contains("notes: read them"), "{kind}: {notes}");
         let mode = std::os::unix::fs::PermissionsExt::mode(&to.metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600, "it may hold secrets");
         let checked = roundtrip().args(["target", "--check"]).arg(&to).output().unwrap();

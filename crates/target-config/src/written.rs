@@ -87,6 +87,8 @@ fn write_node(table: &mut Table, node: &NodeFile) -> anyhow::Result<()> {
     if let Some(groups) = &node.groups {
         let groups: Value = groups.iter().map(|&group| i64::from(group)).collect();
         put(table, "groups", value(groups));
+    } else {
+        table.remove("groups");
     }
     if node.luns.is_empty() {
         set(table, "luns", "none");

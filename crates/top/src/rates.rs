@@ -32,7 +32,7 @@ pub struct Rates {
 pub struct DiskRates {
     /// The target.
     pub target: String,
-    /// Its number.
+    /// Logical unit number.
     pub lun: u64,
     /// Commands a second.
     pub iops: f64,
@@ -44,7 +44,8 @@ pub struct DiskRates {
     pub p50_us: Option<f64>,
     /// 99th percentile, microseconds.
     pub p99_us: Option<f64>,
-    /// Commands in the target on average, by Little's law: rate times mean latency.
+    /// Commands in the target on average, by Little's law: rate times mean latency. What waits before its connection's turn is not
+    /// among them.
     pub depth: f64,
     /// Responses other than GOOD, a second.
     pub errors_per_s: f64,
@@ -59,7 +60,7 @@ pub struct ConnectionRates {
     pub id: u64,
     /// The initiator's name.
     pub initiator: String,
-    /// Its address.
+    /// The initiator's address and port.
     pub peer: String,
     /// The target.
     pub target: String,

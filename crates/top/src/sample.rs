@@ -37,15 +37,13 @@ pub struct Sample {
 /// The counters of a disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Disk {
-    /// Its size, bytes.
-    pub bytes: f64,
     /// Reads, writes, and all commands.
     pub operations: [f64; 3],
     /// Bytes of all commands.
     pub moved: f64,
-    /// Latencies by bucket, and their sum in microseconds.
+    /// Latencies by bucket, each bucket with its own.
     pub latencies: Vec<f64>,
-    /// All latencies, microseconds.
+    /// The sum of all latencies, microseconds.
     pub latency_us: f64,
     /// Responses other than GOOD.
     pub errors: f64,
@@ -56,7 +54,7 @@ pub struct Disk {
 pub struct Connection {
     /// The initiator's name.
     pub initiator: String,
-    /// Its address.
+    /// The initiator's address and port.
     pub peer: String,
     /// The target.
     pub target: String,
@@ -66,7 +64,7 @@ pub struct Connection {
     pub moved: f64,
     /// Send calls.
     pub sends: f64,
-    /// Responses by mode: nodelay, nagle, batch.
+    /// Responses by mode, a count each: nodelay, nagle, batch.
     pub modes: [f64; 3],
 }
 
@@ -87,11 +85,7 @@ impl Sample {
     #[must_use]
     pub fn of_control(status: &Value, disks: &Value, connections: &Value) -> Self {
         let disk = |disk: &Value| {
-            let mut counters = Disk {
-                bytes: number(&disk["bytes"]),
-                latencies: vec![0.0; BOUNDS_US.len() + 1],
-                ..Disk::default()
-            };
+            let mut counters = Disk { latencies: vec![0.0; BOUNDS_US.len() + 1], ..Disk::default() };
             for (index, counts) in list(&disk["counts"]["operations"]).enumerate() {
                 let commands = number(&counts["commands"]);
                 counters.operations[2] += commands;
@@ -148,7 +142,6 @@ impl Sample {
                 let key = (label("target").to_owned(), label("lun").parse().unwrap_or(0));
                 let disk = sample.disks.entry(key).or_default();
                 match field {
-                    "size_bytes" => disk.bytes = value,
                     "operations_total" => {
                         disk.operations[2] += value;
                         match label("operation") {
@@ -247,7 +240,7 @@ mod tests {
             json!({ "commands": 32, "bytes": 131_072, "latencies": latencies, "latency_sum_ns": 2_000_000 });
         operations[4]["commands"] = json!(3);
         let disks = json!([{
-            "target": "iqn.a:b", "lun": 7, "bytes": 1024,
+            "target": "iqn.a:b", "lun": 7,
             "counts": { "operations": operations, "failed": [[2, 5, 4], [8, 0, 1]] }
         }]);
         let control = Sample::of_control(&json!({}), &disks, &json!([]));

@@ -37,7 +37,7 @@ impl Order {
         match self {
             Self::Iops => "IOPS",
             Self::Bytes => "MB/s",
-            Self::Latency => "p99",
+            Self::Latency => "p99, sends/cmd",
             Self::Name => "name",
         }
     }
@@ -48,11 +48,11 @@ impl Order {
 pub enum Key {
     /// A letter or sign.
     Character(char),
-    /// Delete the last one.
+    /// Deletes the last character of the filter.
     Backspace,
-    /// Done.
+    /// Accepts the filter.
     Enter,
-    /// Not that.
+    /// Clears the filter.
     Escape,
     /// One row up.
     Up,
@@ -106,9 +106,12 @@ impl View {
 
     /// Draws the figures.
     pub fn draw(&mut self, frame: &mut Frame<'_>, rates: &Rates) {
-        let connections = u16::try_from(rates.connections.len()).unwrap_or(u16::MAX).max(1);
-        let rest = frame.area().height.saturating_sub(12);
-        let below = if rates.connections.is_empty() { 0 } else { (connections + 2).min(rest / 2) };
+        // Disks have what they need, and half of the room where both need more.
+        let rows = |count: usize| u16::try_from(count).unwrap_or(u16::MAX).saturating_add(2);
+        let room = frame.area().height.saturating_sub(11);
+        let for_connections = room.saturating_sub(rows(rates.disks.len())).max(room / 2);
+        let below =
+            if rates.connections.is_empty() { 0 } else { rows(rates.connections.len()).min(for_connections) };
         let parts = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(8),

@@ -70,7 +70,9 @@ impl Operator<'_> {
                 let mut file = self.served.file().clone();
                 if let Some(node) = file.nodes.iter_mut().find(|node| node.name().eq_ignore_ascii_case(&iqn))
                 {
-                    node.groups = body.groups;
+                    if body.groups.is_some() {
+                        node.groups = body.groups;
+                    }
                     body.access.iter().try_for_each(|rules| set_rules(node, rules))?;
                 } else {
                     let groups = body.groups;
@@ -339,7 +341,10 @@ pub(super) fn bind(path: &Path, group: Option<&str>) -> anyhow::Result<std::os::
     let name = || format!("--control {}", path.display());
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         anyhow::ensure!(metadata.file_type().is_socket(), "{} is not a socket; choose another path", name());
-        anyhow::ensure!(UnixStream::connect(path).is_err(), "{}: another target listens there", name());
+        // Nothing else shows that the process that has made it is gone.
+        let gone = UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+        anyhow::ensure!(gone, "{}: another target listens there", name());
         std::fs::remove_file(path).with_context(name)?;
     }
     if let Some(folder) = path.parent() {
