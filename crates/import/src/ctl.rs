@@ -10,13 +10,10 @@ use ipnet::IpNet;
 
 use crate::disks::{Backing, Disk, Disks, cut, is_device, path_store};
 use crate::notes::Notes;
-use crate::portals::{self, Portals};
+use crate::portals::{self, Portals, bare_ip};
 use crate::rules::{self, Credential, Demands, Initiator, Rules, User};
 use crate::written::{self, Target};
-use crate::{ImportError, Imported};
-
-/// Most blocks within each other. A file has two: a target and a disk.
-const DEPTH_MAX: usize = 8;
+use crate::{DEPTH_MAX, ImportError, Imported};
 
 /// The statements with the numbers of their arguments.
 const STATEMENTS: &[(&str, usize)] = &[
@@ -279,8 +276,7 @@ impl AuthGroup {
 fn network(text: &str) -> Option<String> {
     let (address, length) =
         text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
-    let bare = address.strip_prefix('[').unwrap_or(address);
-    let ip: IpAddr = bare.strip_suffix(']').unwrap_or(bare).parse().ok()?;
+    let ip = bare_ip(address)?;
     let Some(length) = length else { return Some(ip.to_string()) };
     // ctld would read a number that begins with 0 as an octal one.
     if length.len() > 1 && length.starts_with('0') {

@@ -33,6 +33,9 @@ pub use notes::Note;
 /// Largest file that is read, bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
+/// Most blocks within each other. A file has two: a target and a disk.
+const DEPTH_MAX: usize = 8;
+
 /// What was read from another target's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {

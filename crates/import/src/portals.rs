@@ -124,8 +124,13 @@ impl Portals {
 
 /// Reads an address with an optional port: `192.0.2.1`, `192.0.2.1:3260`, `[::1]:3260`, `[::1]` or `::1`.
 pub(crate) fn address(text: &str) -> Option<SocketAddr> {
+    text.parse().ok().or_else(|| bare_ip(text).map(|ip| SocketAddr::new(ip, 3260)))
+}
+
+/// Reads an address without a port, with or without the brackets of IPv6.
+pub(crate) fn bare_ip(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    text.parse().ok().or_else(|| bare.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, 3260)))
+    bare.parse().ok()
 }
 
 #[cfg(test)]

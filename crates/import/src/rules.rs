@@ -8,12 +8,9 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use iscsi::login::is_iscsi_name;
 use serde::Serialize;
+use target_config::access::{NAME_BYTES, SECRET_BYTES};
 
 use crate::notes::Notes;
-
-/// Lengths of secrets and of user names, bytes.
-const SECRET_BYTES: std::ops::RangeInclusive<usize> = 12..=255;
-const NAME_BYTES: std::ops::RangeInclusive<usize> = 1..=255;
 
 /// The rules of a target in the file.
 pub(crate) enum Rules {

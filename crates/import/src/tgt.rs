@@ -5,19 +5,17 @@
 //! the names of a disk of these two numbers (`usr/spc.c`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use ipnet::IpNet;
 use iscsi::login::is_iscsi_name;
 
 use crate::disks::{Backing, Disk, Disks, cut, is_device, path_store};
 use crate::notes::Notes;
+use crate::portals::bare_ip;
 use crate::rules::{self, Credential, Demands, Initiator, User};
 use crate::written::{self, Target};
-use crate::{ImportError, Imported};
-
-/// Most blocks within each other. A file has two: a target and a disk.
-const DEPTH_MAX: usize = 8;
+use crate::{DEPTH_MAX, ImportError, Imported};
 
 /// What `tgt-admin --dump` prints in place of a secret, which is no secret at all.
 const NO_SECRET: &str = "PLEASE_CORRECT_THE_PASSWORD";
@@ -343,8 +341,7 @@ fn network(text: &str) -> Result<String, String> {
         Some((address, length)) => (address, Some(length)),
         None => (text, None),
     };
-    let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
-    let ip: IpAddr = bare.parse().map_err(|_| "it is not a numeric address".to_owned())?;
+    let ip = bare_ip(address).ok_or_else(|| "it is not a numeric address".to_owned())?;
     let Some(length) = length else { return Ok(ip.to_string()) };
     let never = |why: &str| format!("tgt matches no initiator with it, {why}");
     if length.starts_with('0') || !length.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -453,9 +453,7 @@ const COLUMNS: [&[&str]; 6] = [
 /// Prints an answer: JSON, a table for a list, or names and values.
 fn show(value: &Value, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        return print_json_line(value).map_err(|failure| match failure {
-            Failure::Usage(error) | Failure::Work(error) => error,
-        });
+        return print_json_line(value).map_err(Failure::into_error);
     }
     match value {
         Value::Array(rows) if rows.is_empty() => print_line(format_args!("none")),

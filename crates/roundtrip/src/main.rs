@@ -76,6 +76,15 @@ enum Failure {
     Work(anyhow::Error),
 }
 
+impl Failure {
+    /// The error itself.
+    fn into_error(self) -> anyhow::Error {
+        match self {
+            Self::Usage(error) | Self::Work(error) => error,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let matches = Cli::command().try_get_matches().unwrap_or_else(|error| refuse(&error));
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| refuse(&error));

@@ -95,9 +95,7 @@ fn once(args: &TopArgs, source: &Source) -> anyhow::Result<()> {
     let now = source.sample()?;
     let rates = Rates::between(&before, &now, begun.elapsed().as_secs_f64());
     if args.json {
-        return print_json_line(&json!(rates)).map_err(|failure| match failure {
-            Failure::Usage(error) | Failure::Work(error) => error,
-        });
+        return print_json_line(&json!(rates)).map_err(Failure::into_error);
     }
     let height = 16 + rates.disks.len() + rates.connections.len();
     let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(

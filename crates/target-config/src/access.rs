@@ -20,6 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
@@ -36,8 +37,10 @@ use crate::word_or::WordOr;
 /// Most users, initiators and addresses of a target: some of the checks, and a login, look at all of them.
 const ENTRIES_MAX: usize = 4096;
 
-/// Least secret length, bytes. RFC 7143 12.1.3: CHAP secrets of less than 96 bits must not be used without IPsec.
-const SECRET_MIN: usize = 12;
+/// Lengths of secrets, bytes. RFC 7143 12.1.3: CHAP secrets of less than 96 bits must not be used without IPsec.
+pub const SECRET_BYTES: RangeInclusive<usize> = 12..=255;
+/// Lengths of CHAP names, bytes.
+pub const NAME_BYTES: RangeInclusive<usize> = 1..=255;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -238,11 +241,13 @@ fn network(text: &str) -> anyhow::Result<IpNet> {
 }
 
 fn check_user(name: &str, secret: &str) -> anyhow::Result<()> {
-    ensure!((1..=255).contains(&name.len()), "name '{name}': use 1 to 255 bytes");
+    ensure!(NAME_BYTES.contains(&name.len()), "name '{name}': use 1 to 255 bytes");
     ensure!(
-        (SECRET_MIN..=255).contains(&secret.len()),
-        "the secret of '{name}' has {} bytes; use {SECRET_MIN} to 255",
-        secret.len()
+        SECRET_BYTES.contains(&secret.len()),
+        "the secret of '{name}' has {} bytes; use {} to {}",
+        secret.len(),
+        SECRET_BYTES.start(),
+        SECRET_BYTES.end()
     );
     Ok(())
 }
