@@ -60,6 +60,12 @@ impl SenseCodes {
             _ => None,
         }
     }
+
+    /// Returns whether the sense key is UNIT ATTENTION: the command was not begun and may be repeated (SAM-5 5.14).
+    #[must_use]
+    pub fn is_unit_attention(self) -> bool {
+        self.key == 6
+    }
 }
 
 impl fmt::Display for SenseCodes {

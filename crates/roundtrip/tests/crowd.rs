@@ -6,12 +6,16 @@
 mod common;
 
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Target, roundtrip};
 use iscsi::initiator::Direction;
+use iscsi_target::{LunConfig, NodeConfig, RunningTarget, TargetConfig};
 use load::initiator::commands;
 use load::initiator::session::{Session, SessionOptions};
+use store::{Ram, Store};
 
 const SESSIONS: &str = "256";
 /// Of the slow disk.
@@ -116,6 +120,37 @@ fn reloads_resets_and_a_slow_disk_beside_busy_sessions() {
     assert!(run["slowest_session_iops"].as_f64().unwrap() > 0.0, "{run}");
     let stderr = target.stop();
     assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+/// Sessions begin while disks come and go: a unit attention between two of their first commands is no failure.
+#[test]
+fn sessions_open_while_disks_change() {
+    const IQN: &str = "iqn.2026-11.example.roundtrip:crowd";
+    let disks: Vec<LunConfig> =
+        [0, 1].map(|number| LunConfig::new(number, Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>)).into();
+    let config = TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, disks.clone());
+    let target = RunningTarget::start(config).unwrap();
+    let url = format!("iscsi://{}/{IQN}/0", target.address()).parse().unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0.. {
+                let disks = disks[..1 + turn % 2].to_vec();
+                target.set_nodes(&[NodeConfig::new(IQN, disks)], Duration::ZERO).unwrap();
+                std::thread::sleep(Duration::from_micros(300));
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        for _ in 0..300 {
+            let mut session = Session::open(&url, &options("opens")).unwrap();
+            let capacity = session.capacity().inspect_err(|_| ended.store(true, Ordering::Relaxed)).unwrap();
+            assert_eq!(capacity.blocks, 2048);
+            session.close().unwrap();
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Whoever may no longer log in is asked to leave, and dropped when it does not.

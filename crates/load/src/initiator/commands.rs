@@ -2,12 +2,6 @@
 
 use crate::failure::SenseCodes;
 
-/// TEST UNIT READY.
-#[must_use]
-pub fn test_unit_ready() -> [u8; 16] {
-    [0; 16]
-}
-
 /// READ CAPACITY (16): SERVICE ACTION IN with action 10h, 32 bytes.
 #[must_use]
 pub fn read_capacity_16() -> [u8; 16] {

@@ -17,10 +17,14 @@ use socket::tape::Tape;
 
 use self::establish::Portal;
 pub use self::options::SessionOptions;
+use crate::failure::SenseCodes;
 use crate::initiator::commands;
 use crate::initiator::error::InitiatorError;
 use crate::initiator::parts::Parts;
 use crate::initiator::url::IscsiUrl;
+
+/// How many unit attentions a command is repeated after: those of a new session, and some that come meanwhile.
+const ATTENTIONS: usize = 100;
 
 /// The size of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,13 +114,14 @@ impl Session {
     /// # Errors
     /// When the command or the session fails.
     pub fn capacity(&mut self) -> Result<Capacity, InitiatorError> {
-        // The first command of a session may meet a unit attention (power on, reset): clear it.
-        for _ in 0..8 {
-            if self.command(commands::test_unit_ready(), Direction::None)?.status == 0 {
+        let mut reply = self.command(commands::read_capacity_16(), Direction::In(32))?;
+        // Unit attentions (power on, reset, changed disks) are told once each, and may come at any time.
+        for _ in 0..ATTENTIONS {
+            if !SenseCodes::read(&reply.sense).is_some_and(SenseCodes::is_unit_attention) {
                 break;
             }
+            reply = self.command(commands::read_capacity_16(), Direction::In(32))?;
         }
-        let reply = self.command(commands::read_capacity_16(), Direction::In(32))?;
         let fields =
             (reply.data.first_chunk::<8>(), reply.data.get(8..12).and_then(|b| b.first_chunk::<4>()));
         match fields {
