@@ -44,7 +44,7 @@ sed -i "s/^Version: .*/Version: $next/" "$work/repacked/DEBIAN/control"
 mkdir -p "$tree/packages"
 dpkg-deb -b "$work/repacked" "$tree/packages/next.deb" >/dev/null
 cp "$deb" "$tree/packages/first.deb"
-install -m 755 "$here/test-package/connect.sh" "$tree/packages/connect.sh"
+install -m 755 "$here/test-package/connect.sh" "$here/test-package/unharmed.sh" "$tree/packages/"
 
 # A container filters system calls, too: these are allowed on a machine of its own.
 calls="landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp io_uring_setup io_uring_enter io_uring_register"
@@ -164,14 +164,25 @@ check "a target that hangs is started again" "$bench"
 inside "rm -r /run/systemd/system/roundtrip.service.d; systemctl daemon-reload; systemctl restart roundtrip"
 
 say "-- several instances"
-inside "install -m 640 -g roundtrip /dev/null /etc/roundtrip/second.toml; printf '%s\n' 'iqn = \"$iqn-second\"' 'luns.0 = \"ram:16M\"' >/etc/roundtrip/second.toml
+inside "install -m 640 -g roundtrip /dev/null /etc/roundtrip/second.toml; printf '%s\n' 'iqn = \"$iqn-second\"' 'luns.0 = \"file:/var/lib/roundtrip-second/disks/one,size=16M\"' >/etc/roundtrip/second.toml
 mkdir -p /etc/systemd/system/roundtrip-portal@second.socket.d; printf '[Socket]\nListenStream=127.0.0.1:3261\n' >/etc/systemd/system/roundtrip-portal@second.socket.d/address.conf; systemctl daemon-reload"
 check "an instance with a socket" "systemctl start roundtrip-portal@second.socket roundtrip@second; roundtrip bench iscsi://127.0.0.1:3261/$iqn-second/0 --runtime 200ms --ramp 0s; roundtrip ctl --control /run/roundtrip-second/control.sock status"
 inside "install -m 640 -g roundtrip /dev/null /etc/roundtrip/third.toml; printf '%s\n' 'iqn = \"$iqn-third\"' 'luns.0 = \"ram:16M\"' '[[portal]]' 'listen = \"127.0.0.1:3262\"' >/etc/roundtrip/third.toml"
 check "an instance with a portal of its own" "systemctl start roundtrip@third; roundtrip bench iscsi://127.0.0.1:3262/$iqn-third/0 --runtime 200ms --ramp 0s"
 check "they do not touch each other" "systemctl stop roundtrip@third; test -S /run/roundtrip/control.sock; $bench"
 
+say "-- sessions go on"
+load="roundtrip bench iscsi://127.0.0.1:3261/$iqn-second/0 --rw randrw --bs 4k --size 16M --iodepth 8 --ramp 0s --verify --json"
+inside "date '+%F %T' >/packages/since; sleep 1.1
+$load --runtime 7s >/packages/load.json 2>/packages/load.txt & load=\$!
+for _ in 1 2 3; do sleep 1.5; systemctl restart roundtrip@second; done; wait \$load" || say "$(inside 'cat /packages/load.txt')"
+check "over three restarts under load" "/packages/unharmed.sh \"\$(cat /packages/since)\" /packages/load.json roundtrip@second" show
+inside "$load --runtime 4s >/dev/null 2>&1 & sleep 1; systemctl stop roundtrip@second"
+check "none is left after a stop" "nothing_in ss -Htn state established 'sport = 3261'; systemctl start roundtrip@second"
+
 say "-- upgrade to $next while clients connect"
+inside "date '+%F %T' >/packages/since; sleep 1.1"
+inside "$load --runtime 15s >/packages/load.json 2>/packages/load.txt </dev/null & sleep 0.5"
 inside "systemctl start roundtrip@third
 /packages/connect.sh 3260 /packages/stop >/packages/connects.txt 2>&1 &
 /packages/connect.sh 3261 /packages/stop >/packages/connects-second.txt 2>&1 &
@@ -181,6 +192,8 @@ systemctl show -P MainPID roundtrip roundtrip@second >/packages/pids
 dpkg -i /packages/next.deb >/packages/upgrade.txt 2>&1
 sleep 1; touch /packages/stop; sleep 0.5"
 check "new processes" "systemctl show -P MainPID roundtrip roundtrip@second >/packages/pids-after; no grep -xFf <(grep . /packages/pids) /packages/pids-after; dpkg-query -W -f '\${Version}' roundtrip | grep -qxF '$next'"
+until_true 30 "! pgrep -f '[r]oundtrip bench'"
+check "a session went on over the upgrade" "/packages/unharmed.sh \"\$(cat /packages/since)\" /packages/load.json roundtrip@second" show
 check "connections of port 3260" "cat /packages/connects.txt; grep -q ' 0 refused' /packages/connects.txt" show
 check "connections of port 3261" "cat /packages/connects-second.txt; grep -q ' 0 refused' /packages/connects-second.txt" show
 # Shows that the loop sees a gap where there is one.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iscsi::Spares;
+use iscsi::login::target::LoggedIn;
 use policy::{ThreadControl, Turn as Share};
 use socket::options;
 
@@ -13,7 +14,9 @@ use crate::core::{Accepted, Core, Taken};
 use crate::doorbell::Doorbell;
 use crate::error::ConnectionEnd;
 use crate::event_loop::Newcomer;
+use crate::lock::lock;
 use crate::mailbox::Mailbox;
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::transport::{Flushed, Received, Transport, Wait, Woken};
 
@@ -174,6 +177,24 @@ impl Connection {
         }
     }
 
+    /// A connection of the calling thread that goes on with a session of the process before.
+    pub(crate) fn going_on(
+        accepted: Accepted,
+        shared: Arc<Shared>,
+        mailbox: Arc<Mailbox>,
+        socket: std::net::TcpStream,
+        is_alone: bool,
+        (login, session, received): (&LoggedIn, Arc<Session>, &[u8]),
+    ) -> Self {
+        let mut connection = Self::new(accepted, shared, mailbox, socket, None, is_alone);
+        connection.core.go_on(login, session, received);
+        connection.core.shared.sockets.begin(accepted.id, &connection.transport.socket);
+        // Nagle's algorithm is as the send policy of the process before has left it.
+        connection.has_nagle = !connection.transport.socket.nodelay().unwrap_or(false);
+        connection.phase = Phase::Serving { waited: None, pinged: false };
+        connection
+    }
+
     pub(crate) fn socket(&self) -> &std::net::TcpStream {
         &self.transport.socket
     }
@@ -265,6 +286,18 @@ impl Connection {
             Phase::Ending(_) | Phase::Over => {}
             Phase::Lingering(_, until) => *until = Instant::now(),
             phase => {
+                let end = match end {
+                    ConnectionEnd::Suspended => match self.transport.socket.try_clone() {
+                        Ok(socket) => {
+                            let kept = self.core.take_kept().map(|kept| (kept, socket));
+                            lock(&self.core.shared.kept).extend(kept);
+                            ConnectionEnd::Suspended
+                        }
+                        // No descriptor is left: the initiator logs in again.
+                        Err(error) => error.into(),
+                    },
+                    end => end,
+                };
                 self.core.end(&end);
                 *phase = Phase::Ending(end);
             }
@@ -305,7 +338,10 @@ impl Connection {
     fn finish(&mut self) {
         // The timestamps of the last bytes arrive after the device has taken them.
         let _ = self.transport.read_stamps(self.core.tape.as_mut());
-        let _ = self.transport.socket.shutdown(std::net::Shutdown::Both);
+        let is_kept = matches!(self.phase, Phase::Lingering(ConnectionEnd::Suspended, _));
+        if !is_kept {
+            let _ = self.transport.socket.shutdown(std::net::Shutdown::Both);
+        }
         let peer = self.core.statistics.peer;
         if let Phase::Lingering(end, _) = std::mem::replace(&mut self.phase, Phase::Over) {
             match &end {
@@ -314,6 +350,7 @@ impl Connection {
                 | ConnectionEnd::Recovered
                 // The login has been told of.
                 | ConnectionEnd::Refused(_)
+                | ConnectionEnd::Suspended
                 | ConnectionEnd::Stopping => {
                     tracing::debug!(%peer, "connection ended: {end}");
                 }
@@ -325,7 +362,9 @@ impl Connection {
         }
         self.core.statistics.open = false;
         let (initiator, target_name) = (&self.core.statistics.initiator_name, &self.core.statistics.target);
-        if !initiator.is_empty() {
+        if is_kept {
+            tracing::info!(target: "audit", %peer, initiator, target_name, "session kept for the next process");
+        } else if !initiator.is_empty() {
             tracing::info!(target: "audit", %peer, initiator, target_name, "connection ended");
         }
         // The end of the connection ends its last busy cycle.

@@ -9,6 +9,7 @@ mod closing;
 mod commands;
 mod login;
 mod management;
+mod suspending;
 mod text;
 
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ use crate::table::Table;
 use crate::tasks::Tasks;
 
 use login::LoginPhase;
+use suspending::Suspending;
 
 /// Longest time that a task management function or a logout waits for commands in flight.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
@@ -114,6 +116,8 @@ struct Serving {
     closing: Option<Closing>,
     session_type: SessionType,
     framer: Framer,
+    /// The session is to go on in the next process.
+    suspending: Option<Suspending>,
 }
 
 /// A logout of this connection, or of the session, in progress.
@@ -158,7 +162,8 @@ impl Serving {
     /// Charges out-of-order commands to the memory budget.
     #[inline]
     fn count_held(&mut self) -> Result<(), ConnectionEnd> {
-        let bytes = self.protocol.held_bytes().saturating_sub(HELD_BYTES_FREE);
+        let kept = self.suspending.as_ref().map_or(0, Suspending::bytes);
+        let bytes = (self.protocol.held_bytes() + kept).saturating_sub(HELD_BYTES_FREE);
         if bytes == self.held.bytes() || self.held.resize(bytes) {
             return Ok(());
         }
@@ -270,8 +275,10 @@ impl Core {
     /// Returns the longest time to sleep without input; `None` when only input or a notice can change anything.
     pub(crate) fn sleep_limit(&self) -> Option<Duration> {
         let serving = self.serving.as_ref()?;
-        let polls =
-            serving.closing.is_some() || !serving.tasks.waiting.is_empty() || self.inbound == Buffered::Waits;
+        let polls = serving.closing.is_some()
+            || serving.suspending.is_some()
+            || !serving.tasks.waiting.is_empty()
+            || self.inbound == Buffered::Waits;
         if polls {
             return Some(Duration::from_millis(1));
         }
@@ -322,7 +329,9 @@ impl Core {
 
     #[inline]
     fn serve_frame(&mut self, serving: &mut Serving) -> Result<Taken, ConnectionEnd> {
-        if serving.closing.is_some() || !self.has_room() || !serving.tasks.again.is_empty() {
+        let waits_for_no_data = serving.suspending.is_some() && serving.protocol.tasks() == 0;
+        let is_blocked = serving.closing.is_some() || waits_for_no_data || !serving.tasks.again.is_empty();
+        if is_blocked || !self.has_room() {
             return Ok(Taken::Blocked);
         }
         // Moved out of `self` so that the frame can borrow from it while `self` is used mutably.
@@ -342,7 +351,12 @@ impl Core {
                 if let Some(next) = incoming.unread().get(taken..).and_then(<[u8]>::first_chunk) {
                     serving.view.foresee(&iscsi::Bhs(*next));
                 }
-                self.answer(serving, &frame, end_of_frame).map(|()| None)
+                let pdu = &incoming.unread()[..taken];
+                if serving.suspending.is_some() && Self::keeps(serving, &frame.bhs, pdu) {
+                    serving.count_held().map(|()| None)
+                } else {
+                    self.answer(serving, &frame, end_of_frame).map(|()| None)
+                }
             }
             Ok(Cut::Needs(needed)) => Ok(Some(needed)),
             Err(fault) => {
@@ -435,7 +449,7 @@ impl Core {
         if serving.closing.is_some() {
             self.close(serving)?;
         }
-        Ok(())
+        self.suspended(serving)
     }
 
     /// Answers the commands whose jobs have completed.
@@ -499,6 +513,12 @@ impl Core {
             }
             Notice::Park => return Err(ConnectionEnd::Recovered),
             Notice::Drop(reason) => return Err(ConnectionEnd::Dropped(reason)),
+            Notice::Suspend(patience) => {
+                if !self.suspend(serving, patience) {
+                    serving.protocol.announce_drop(&mut self.outgoing);
+                    return Err(ConnectionEnd::Stopping);
+                }
+            }
             Notice::Stop => {
                 serving.protocol.announce_drop(&mut self.outgoing);
                 return Err(ConnectionEnd::Stopping);

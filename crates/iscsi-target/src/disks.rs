@@ -9,6 +9,7 @@ use scsi::{Disk, Identity, Lun, Luns, Provisioning};
 use crate::config::LunConfig;
 use crate::effects::SharedEffects;
 use crate::error::TargetError;
+use crate::kept::KeptDisk;
 use crate::lock::lock;
 use crate::table::Table;
 use crate::unit::Unit;
@@ -91,6 +92,21 @@ impl Disks {
                 // Sessions whose view still has the removed disk can no longer change it.
                 unit.nexuses.close();
             }
+        }
+    }
+
+    /// Returns the state of the disks that the next process takes over.
+    pub(crate) fn carried(&self) -> Vec<KeptDisk> {
+        let of =
+            |disk: &Disk| KeptDisk { serial: disk.identity.serial.clone(), state: disk.shared.carried() };
+        self.table().luns.0.values().map(of).collect()
+    }
+
+    /// Takes over the state of the disks from the process before.
+    pub(crate) fn carry(&self, kept: &[KeptDisk]) {
+        for disk in self.table().luns.0.values() {
+            let own = kept.iter().find(|one| one.serial == disk.identity.serial);
+            own.inspect(|one| disk.shared.carry(&one.state));
         }
     }
 

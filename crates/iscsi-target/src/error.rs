@@ -112,6 +112,9 @@ pub enum ConnectionEnd {
     /// Closed so that its tasks can be reassigned to another connection.
     #[error("closed for recovery by another connection")]
     Recovered,
+    /// The next process goes on with it.
+    #[error("kept for the next process")]
+    Suspended,
     /// The target is stopping.
     #[error("the target is stopping")]
     Stopping,

@@ -10,6 +10,7 @@ use iscsi::login::target::{Authentication, Gate, Joined, LoggedIn, Moved};
 use iscsi::login::{SessionType, Status};
 
 use crate::config::{Access, Portal, User};
+use crate::kept::{KeptSession, SeenDisk};
 use crate::mailbox::Mailbox;
 use crate::node::Node;
 use crate::session::{Session, SessionKey};
@@ -143,6 +144,13 @@ impl Gate for PortalGate<'_> {
     }
 
     fn new_session(&self, login: &LoggedIn) -> Result<u16, Status> {
+        self.enter(login, None)
+    }
+}
+
+impl PortalGate<'_> {
+    /// Creates or joins a session, or goes on with one of the process before; returns its TSIH.
+    fn enter(&self, login: &LoggedIn, going_on: Option<&KeptSession>) -> Result<u16, Status> {
         // Checked again on the final values: every session is created or joined here.
         self.admit(login)?;
         let proof = match self.authentication(login) {
@@ -160,11 +168,46 @@ impl Gate for PortalGate<'_> {
             mailbox: self.mailbox,
             address: self.peer,
             node: self.node(login).map(|(node, _)| node),
+            going_on,
         };
         let established = self.shared.sessions.establish(new, &self.shared.config.limits)?;
         self.shared.sessions_ended(&established.ended);
         let tsih = established.session.tsih;
         self.session.replace(Some(established.session));
         Ok(tsih)
+    }
+
+    /// Goes on with a session of the process before, as far as its initiator could log in under the current rules.
+    ///
+    /// # Errors
+    /// The login status that it would have.
+    pub(crate) fn go_on(&self, kept: &KeptSession) -> Result<(LoggedIn, Arc<Session>), Status> {
+        let mut login = LoggedIn {
+            initiator_name: kept.initiator.clone(),
+            user: kept.user.clone(),
+            proven: None,
+            target_name: kept.target.clone(),
+            session_type: SessionType::Normal,
+            isid: kept.isid,
+            tsih: kept.tsih,
+            cid: kept.cid,
+            parameters: kept.parameters.clone(),
+            exp_cmd_sn: kept.exp_cmd_sn,
+            stat_sn: kept.stat_sn,
+        };
+        if let Some(asked) = self.authentication(&login) {
+            let is_its = |known: &&Known| Some(&known.credentials.name) == kept.user.as_ref();
+            let known = asked.initiators.iter().find(is_its).ok_or(Status::AUTHENTICATION_FAILURE)?;
+            login.proven = Some(known.credentials.clone());
+        }
+        let (node, access) = self.node(&login).ok_or(Status::NOT_FOUND)?;
+        // An initiator that would see other disks, or the same ones otherwise, looks at them anew.
+        let view = node.disks.table().view(access.as_deref(), &kept.initiator);
+        if SeenDisk::all(&view) != kept.disks {
+            return Err(Status::SESSION_DOES_NOT_EXIST);
+        }
+        self.enter(&login, Some(kept))?;
+        let session = self.session.take().ok_or(Status::SESSION_DOES_NOT_EXIST)?;
+        Ok((login, session))
     }
 }

@@ -25,6 +25,7 @@ mod gate;
 mod gathering;
 mod inbound;
 mod jobs;
+pub mod kept;
 mod lock;
 mod mailbox;
 pub mod medium;
@@ -60,6 +61,7 @@ pub use config::{
 };
 pub use counters::{DiskCounts, Operation};
 pub use error::{ConnectionEnd, TargetError};
+pub use kept::{Kept, KeptError};
 pub use overview::{DiskOverview, NodeOverview, ReservationsOverview, SessionOverview};
 pub use policy::{BusyCount, SendPolicy};
 pub use scsi::ports::AccessState;

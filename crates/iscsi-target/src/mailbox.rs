@@ -32,6 +32,8 @@ pub(crate) enum Notice {
     Drop(&'static str),
     /// Publish what was counted.
     Publish,
+    /// The process ends, and the session goes on in the next one if it is quiet within this time.
+    Suspend(Duration),
     /// The target is stopping.
     Stop,
 }

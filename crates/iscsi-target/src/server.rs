@@ -21,7 +21,9 @@ use crate::core::Accepted;
 use crate::effects::SharedEffects;
 use crate::error::TargetError;
 use crate::event_loop::{EventLoop, Handle, Newcomer};
+use crate::gate::PortalGate;
 use crate::jobs::Pool;
+use crate::kept::{Kept, KeptSession};
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 use crate::node::Nodes;
@@ -32,6 +34,7 @@ use crate::shared::Shared;
 use crate::state::StateFolder;
 use crate::statistics::{Board, ConnectionStatistics, Totals};
 use crate::table::Table;
+use crate::transport::Woken;
 
 /// Longest time that a stop waits for connections to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -112,17 +115,30 @@ impl BoundTarget {
     /// # Errors
     /// When the portal's thread cannot be started.
     pub fn start(self) -> Result<RunningTarget, TargetError> {
+        self.start_with(Kept::default())
+    }
+
+    /// As [`BoundTarget::start`], and goes on with the sessions that [`RunningTarget::suspend`] has taken out of another target. Those
+    /// whose initiators could not log in now, or would see other disks, end: their initiators log in again.
+    ///
+    /// # Errors
+    /// As [`BoundTarget::start`].
+    pub fn start_with(self, kept: Kept) -> Result<RunningTarget, TargetError> {
         let io = |what| move |source| TargetError::Io { what, source };
         let wake =
             Arc::new(Mailbox::new().map_err(io("cannot create the wake-up descriptor of the portal"))?);
         let Self { listeners, shared } = self;
+        for node in &*shared.nodes.all() {
+            node.disks.carry(&kept.disks);
+        }
         let loops = Loops::start(&shared).map_err(io("cannot start the threads that serve connections"))?;
+        let last_id = go_on(kept.sessions, &shared, &loops.handles);
         let thread = {
             let (shared, wake) = (Arc::clone(&shared), Arc::clone(&wake));
             let handles = Arc::clone(&loops.handles);
             std::thread::Builder::new()
                 .name("portal".to_owned())
-                .spawn(move || accept(&listeners, &shared, &handles, &wake))
+                .spawn(move || accept(&listeners, &shared, &handles, &wake, last_id))
                 .map_err(io("cannot start the portal thread"))?
         };
         Ok(RunningTarget { shared, wake, listener: Some(thread), loops })
@@ -301,13 +317,34 @@ impl RunningTarget {
         self.stop_now();
     }
 
+    /// Ends as [`RunningTarget::stop`] does, but takes the sessions out that can go on in the next process, once none of their requests
+    /// is in progress. Those that are not quiet within `patience` end.
+    pub fn suspend(mut self, patience: Duration) -> Kept {
+        self.stop_accepting();
+        self.shared.sessions.post_to_all(Notice::Suspend(patience));
+        let _ = self.wait_until_idle(patience + SUSPEND_GRACE);
+        self.end_connections();
+        let disks = self.shared.nodes.all().iter().flat_map(|node| node.disks.carried()).collect();
+        // Only now: what their ends change is for nobody else of this target.
+        self.shared.sessions_ended(&self.shared.sessions.remove_all());
+        Kept { sessions: std::mem::take(&mut *lock(&self.shared.kept)), disks }
+    }
+
     fn stop_now(&mut self) {
+        self.stop_accepting();
+        self.end_connections();
+    }
+
+    fn stop_accepting(&mut self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.wake.post(Notice::Stop);
         if let Some(listener) = self.listener.take() {
             // The panic hook has reported a panic of the portal thread already.
             let _ = listener.join();
         }
+    }
+
+    fn end_connections(&mut self) {
         self.shared.sessions.post_to_all(Notice::Stop);
         let is_idle = self.wait_until_idle(STOP_PATIENCE);
         if !is_idle {
@@ -324,6 +361,9 @@ impl Drop for RunningTarget {
         }
     }
 }
+
+/// Time for connections that are not kept to end, before they are told to stop.
+const SUSPEND_GRACE: Duration = Duration::from_millis(200);
 
 /// How long a look at the counters waits for idle connections.
 const REFRESH_TIME: Duration = Duration::from_millis(3);
@@ -352,8 +392,14 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 type Queued = (usize, TcpStream, SocketAddr);
 
 /// Runs the portal thread: accepts, admits and starts connections.
-fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, loops: &[Arc<Handle>], wake: &Mailbox) {
-    let (mut next_id, limits) = (0, &shared.config.limits);
+fn accept(
+    listeners: &[TcpListener],
+    shared: &Arc<Shared>,
+    loops: &[Arc<Handle>],
+    wake: &Mailbox,
+    last_id: u64,
+) {
+    let (mut next_id, limits) = (last_id, &shared.config.limits);
     let room = Room::beside(limits.connections);
     let mut admission: Admission<Queued> =
         Admission::new(limits.accepts_per_second, limits.accepts_per_address, room, Instant::now());
@@ -416,20 +462,90 @@ fn is_closed((_, socket, _): &Queued) -> bool {
 /// Connections accepted from one portal before the others have a turn.
 const ACCEPTS_AT_ONCE: usize = 64;
 
+/// Chooses an event loop for a connection, and takes a slot for it.
+fn admit<'a>(
+    id: u64,
+    peer: SocketAddr,
+    shared: &Shared,
+    loops: &'a [Arc<Handle>],
+    socket: &TcpStream,
+) -> std::io::Result<(Option<&'a Arc<Handle>>, Arc<Mailbox>)> {
+    let places: Vec<Place> = loops.iter().map(|handle| handle.place()).collect();
+    let chosen = placement::choose(&places, socket::cpu::incoming(socket), id as usize);
+    let chosen = chosen.and_then(|index| loops.get(index));
+    let mailbox = Arc::new(match chosen {
+        Some(handle) => Mailbox::of_loop(Arc::clone(&handle.bell), id),
+        None => Mailbox::new()?,
+    });
+    let entered = shared.sessions.enter(id, &mailbox, peer.ip(), &shared.config.limits);
+    entered.map_err(std::io::Error::other)?;
+    Ok((chosen, mailbox))
+}
+
+/// Goes on with the sessions of the process before; returns the number of the last connection.
+fn go_on(sessions: Vec<(KeptSession, TcpStream)>, shared: &Arc<Shared>, loops: &[Arc<Handle>]) -> u64 {
+    let mut last_id = 0;
+    for (kept, socket) in sessions {
+        last_id += 1;
+        if let Err(reason) = go_on_with(last_id, &kept, socket, shared, loops) {
+            let KeptSession { peer, initiator, target, .. } = kept;
+            tracing::warn!(%peer, initiator, target, "a session of the process before ends: {reason}; its initiator can log in again");
+        }
+    }
+    last_id
+}
+
+fn go_on_with(
+    id: u64,
+    kept: &KeptSession,
+    socket: TcpStream,
+    shared: &Arc<Shared>,
+    loops: &[Arc<Handle>],
+) -> Result<(), String> {
+    let portal = shared.portals.iter().position(|portal| portal.group == kept.portal_group);
+    let portal = portal.ok_or_else(|| format!("no portal has group {}", kept.portal_group))?;
+    let failed = |error: std::io::Error| error.to_string();
+    socket.set_nonblocking(true).map_err(failed)?;
+    let (chosen, mailbox) = admit(id, kept.peer, shared, loops, &socket).map_err(failed)?;
+    let gate = PortalGate::new(shared, &shared.portals[portal], id, kept.peer.ip(), &mailbox);
+    let begun = gate.go_on(kept);
+    let (login, session) = begun.map_err(|status| {
+        shared.sessions.leave(id);
+        status.to_string()
+    })?;
+    let accepted = Accepted { id, portal, peer: kept.peer, local: Some(kept.local) };
+    let state = (&login, session, &kept.received[..]);
+    let connection = Connection::going_on(
+        accepted,
+        Arc::clone(shared),
+        Arc::clone(&mailbox),
+        socket,
+        chosen.is_none(),
+        state,
+    );
+    match chosen {
+        Some(handle) => {
+            handle.load.fetch_add(1, Ordering::Relaxed);
+            handle.bell.welcome(Newcomer::Moved(Box::new(connection), Woken::Ready));
+        }
+        None => {
+            let thread = std::thread::Builder::new().name(format!("session {id}"));
+            let spawned = thread.spawn(move || connection.run());
+            spawned.map_err(|error| {
+                shared.sessions.leave(id);
+                error.to_string()
+            })?;
+        }
+    }
+    Ok(())
+}
+
 fn begin(accepted: Accepted, shared: &Arc<Shared>, loops: &[Arc<Handle>], socket: TcpStream) {
     let Accepted { id, peer, .. } = accepted;
     let begun = (|| {
         // sendfile(2) has no MSG_DONTWAIT: only O_NONBLOCK keeps it from blocking.
         socket.set_nonblocking(true)?;
-        let places: Vec<Place> = loops.iter().map(|handle| handle.place()).collect();
-        let chosen = placement::choose(&places, socket::cpu::incoming(&socket), id as usize);
-        let chosen = chosen.and_then(|index| loops.get(index));
-        let mailbox = Arc::new(match chosen {
-            Some(handle) => Mailbox::of_loop(Arc::clone(&handle.bell), id),
-            None => Mailbox::new()?,
-        });
-        let entered = shared.sessions.enter(id, &mailbox, peer.ip(), &shared.config.limits);
-        entered.map_err(std::io::Error::other)?;
+        let (chosen, mailbox) = admit(id, peer, shared, loops, &socket)?;
         match chosen {
             Some(handle) => {
                 handle.load.fetch_add(1, Ordering::Relaxed);

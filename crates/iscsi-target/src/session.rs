@@ -93,6 +93,8 @@ pub(crate) struct Session {
     pub(crate) tasks: Mutex<TasksByLun>,
     /// Whether it has ended: no task begins and no connection joins.
     pub(crate) is_closed: AtomicBool,
+    /// Whether one of its connections cannot go on in the next process.
+    pub(crate) is_ending: AtomicBool,
 }
 
 pub(crate) type TasksByLun = BTreeMap<u16, (Arc<Unit>, Arc<NexusTasks>)>;

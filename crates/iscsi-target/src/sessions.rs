@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use iscsi::CommandSequence;
 use iscsi::login::Status;
 use iscsi::login::target::LoggedIn;
-use scsi::{Disk, Nexus, UnitAttention};
+use scsi::{Disk, Lun, Nexus, UnitAttention};
 
 use self::connections::Connections;
 use self::registry::Registry;
@@ -20,6 +20,7 @@ use crate::admission::network;
 use crate::config::Limits;
 use crate::effects::{Attentions, Recipient};
 use crate::fence::Epoch;
+use crate::kept::KeptSession;
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 use crate::memory::Memory;
@@ -58,6 +59,8 @@ pub(crate) struct NewConnection<'a> {
     pub(crate) address: IpAddr,
     /// The target node; `None` for a discovery session.
     pub(crate) node: Option<&'a Arc<Node>>,
+    /// The session of the process before that it goes on with.
+    pub(crate) going_on: Option<&'a KeptSession>,
 }
 
 /// A connection that has ended.
@@ -155,9 +158,9 @@ impl Sessions {
     /// # Errors
     /// The login status. While authentication is required, a session of another user is never reinstated.
     pub(crate) fn establish(&self, new: NewConnection<'_>, limits: &Limits) -> Result<Established, Status> {
-        let NewConnection { login, key, proof, id, mailbox, address, node } = new;
+        let NewConnection { login, key, proof, id, mailbox, address, node, going_on } = new;
         let member = || Member { id, mailbox: Arc::clone(mailbox), address };
-        if login.tsih != 0 {
+        if login.tsih != 0 && going_on.is_none() {
             let session = self.find(login, &key)?;
             let old = {
                 let mut members = lock(&session.members);
@@ -195,24 +198,33 @@ impl Sessions {
             }
         }
         let instance = self.next_instance.fetch_add(1, Ordering::Relaxed) + 1;
-        let Some(tsih) = sessions.free_tsih(instance) else { return Err(Status::OUT_OF_RESOURCES) };
-        let nexus = Nexus::new(&key.port(), key.portal_group, instance).proven(key.user.as_deref());
+        // A session that goes on from the process before has its TSIH.
+        let tsih = match going_on {
+            Some(kept) => (!sessions.has_tsih(kept.tsih)).then_some(kept.tsih),
+            None => sessions.free_tsih(instance),
+        };
+        let Some(tsih) = tsih else { return Err(Status::OUT_OF_RESOURCES) };
+        let mut nexus = Nexus::new(&key.port(), key.portal_group, instance).proven(key.user.as_deref());
+        let attentions = going_on.map(|kept| &kept.attentions[..]).unwrap_or_default();
+        attentions.iter().for_each(|&(lun, attention)| nexus.raise(Lun(lun), attention));
+        let window = going_on.map_or(0, |kept| kept.window).max(limits.window);
         let session = Arc::new(Session {
             tsih,
             instance,
             nexus_name: nexus.name().to_owned(),
             parameters: login.parameters.clone(),
-            commands: Arc::new(CommandSequence::new(login.exp_cmd_sn, limits.window)),
+            commands: Arc::new(CommandSequence::new(login.exp_cmd_sn, window)),
             nexus: Mutex::new(nexus),
             members: Mutex::new(Members {
                 connections: BTreeMap::from([(login.cid, member())]),
                 lost: BTreeMap::new(),
             }),
-            has_begun: AtomicBool::new(false),
+            has_begun: AtomicBool::new(going_on.is_some()),
             view: Mutex::new(None),
             pending_events: Mutex::default(),
             tasks: Mutex::default(),
             is_closed: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             node: node.cloned(),
             proven: login.proven.clone(),
             key,
@@ -307,6 +319,13 @@ impl Sessions {
         let mut sessions = lock(&self.sessions);
         ended.iter().for_each(|session| drop(sessions.remove(session.instance)));
         ended
+    }
+
+    /// Removes all sessions, and returns them.
+    pub(crate) fn remove_all(&self) -> Vec<Arc<Session>> {
+        let mut sessions = lock(&self.sessions);
+        let all: Vec<u64> = sessions.values().map(|session| session.instance).collect();
+        all.into_iter().filter_map(|instance| sessions.remove(instance)).collect()
     }
 
     /// Removes the sessions that have neither connections nor tasks to recover, and returns them.
@@ -421,7 +440,16 @@ mod tests {
             proof: Proof,
             id: u64,
         ) -> Result<Arc<Session>, Status> {
-            let new = NewConnection { login, key, proof, id, mailbox: &mailbox(), address: HERE, node: None };
+            let new = NewConnection {
+                login,
+                key,
+                proof,
+                id,
+                mailbox: &mailbox(),
+                address: HERE,
+                node: None,
+                going_on: None,
+            };
             let established = self.sessions.establish(new, &self.limits);
             established.map(|established| established.session)
         }
@@ -464,6 +492,7 @@ mod tests {
                 mailbox,
                 address: HERE,
                 node: None,
+                going_on: None,
             };
             sessions.establish(new, limits).unwrap()
         };
@@ -504,8 +533,16 @@ mod tests {
         let boxes: Vec<_> = (0..4).map(|_| mailbox()).collect();
         let establish = |login: &LoggedIn, key, id: usize| {
             let (id, mailbox) = (id as u64, &boxes[id]);
-            let new =
-                NewConnection { login, key, proof: Proof::Demanded, id, mailbox, address: HERE, node: None };
+            let new = NewConnection {
+                login,
+                key,
+                proof: Proof::Demanded,
+                id,
+                mailbox,
+                address: HERE,
+                node: None,
+                going_on: None,
+            };
             sessions.establish(new, limits).map(|e| e.session)
         };
         let session = establish(&login(0, 0), key(), 0).unwrap();

@@ -2,7 +2,7 @@
 
 /// Which digests a connection has negotiated: four bytes behind the headers, four behind the data with its
 /// padding. They never apply to login PDUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Digests {
     /// HeaderDigest is CRC32C.
     pub header: bool,

@@ -3,7 +3,7 @@
 use crate::digest::Digests;
 
 /// The negotiated parameters of a connection, from the owner's point of view.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Parameters {
     /// Largest data segment that *we* take, bytes (our MaxRecvDataSegmentLength).
     pub max_recv_bytes: u32,

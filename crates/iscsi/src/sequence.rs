@@ -43,6 +43,12 @@ impl CommandSequence {
         self.expected.load(Ordering::Acquire)
     }
 
+    /// How many commands may be in flight.
+    #[must_use]
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
     /// The open places of the window.
     #[inline]
     #[must_use]

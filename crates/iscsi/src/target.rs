@@ -225,6 +225,30 @@ impl TargetConnection {
         self.tasks.len()
     }
 
+    /// Whether data of this task is awaited.
+    #[must_use]
+    pub fn awaits_data(&self, tag: u32) -> bool {
+        self.tasks.contains_key(&tag)
+    }
+
+    /// StatSN of the next response. A connection on which [`is_between_requests`](Self::is_between_requests) holds continues as the
+    /// [`join`](Self::join) of a login with this StatSN.
+    #[must_use]
+    pub fn stat_sn(&self) -> u32 {
+        self.stat_sn
+    }
+
+    /// Whether no request is in progress, and nothing is kept for retransmission.
+    #[must_use]
+    pub fn is_between_requests(&self) -> bool {
+        self.tasks.is_empty()
+            && self.held.is_empty()
+            && self.reads.is_empty()
+            && self.gathered.is_empty()
+            && self.unsent_text.is_none()
+            && self.parameters.error_recovery_level == 0
+    }
+
     /// Takes one PDU.
     ///
     /// # Errors

@@ -89,6 +89,12 @@ impl Gathered {
         Self { bytes: Vec::new(), limit }
     }
 
+    /// Whether no segment has come.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Adds one segment.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! `roundtrip target`: serves disks over iSCSI.
 
 mod confine;
+mod keep;
 mod notify;
 mod operate;
 
@@ -91,6 +92,10 @@ pub(crate) struct TargetArgs {
     /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; repeatable
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Vec<std::net::SocketAddr>,
+    /// Keep established sessions over a restart by a service manager: its file descriptor store holds their sockets, and the next
+    /// process goes on with them (docs/packaging.md)
+    #[arg(long)]
+    keep_sessions: bool,
     /// Form of the log on stderr
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: log::Format,
@@ -139,19 +144,6 @@ fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
     }
     file.check_masks()?;
     Ok(file)
-}
-
-/// Takes the listening sockets of a service manager (socket activation).
-fn listeners() -> anyhow::Result<Vec<std::net::TcpListener>> {
-    let mut passed = listenfd::ListenFd::from_env();
-    let mut listeners = Vec::new();
-    for index in 0..passed.len() {
-        let listener = passed
-            .take_tcp_listener(index)
-            .context("a socket of the service manager does not listen for TCP")?;
-        listeners.extend(listener);
-    }
-    Ok(listeners)
 }
 
 /// Binds the sockets for control and metrics.
@@ -204,8 +196,12 @@ pub(crate) fn run(args: TargetArgs) -> Result<ExitCode, Failure> {
 
 /// Serves until a signal or a drain ends it.
 fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
-    let inherited = listeners().map_err(Failure::Usage)?;
+    let keep::Inherited { listeners: inherited, kept, has_stored } =
+        keep::inherited().map_err(Failure::Usage)?;
     let mut notify = Notify::connect().context("NOTIFY_SOCKET").map_err(Failure::Work)?;
+    if has_stored {
+        keep::forget_stored(&notify);
+    }
     check_cpus(&args.cpus).map_err(Failure::Usage)?;
     let signals = || -> std::io::Result<_> {
         let (stop, hangup) = match args.config {
@@ -253,8 +249,15 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
     // Files and devices are opened and ports bound between the two halves of the sandbox.
     let reread = args.config.iter().flat_map(|config| [Some(config), args.access.as_ref()]);
     let plan = args.privileges.plan(&config, &declared, reread.flatten().cloned().collect());
-    // The sandbox allows neither.
+    // The sandbox allows none of these.
     let sockets = sockets(args).map_err(usage)?;
+    let keeper = args.keep_sessions.then(keep::Keeper::new).transpose();
+    let keeper = keeper.context("--keep-sessions").map_err(Failure::Work)?.filter(|_| notify.is_connected());
+    if args.keep_sessions && keeper.is_none() {
+        tracing::warn!(
+            "--keep-sessions: no service manager has started the target; its sessions end with it"
+        );
+    }
     let process = control::metrics::Process::open().context("cannot read /proc").map_err(Failure::Work)?;
     let prepared = plan.prepare().map_err(|e| usage(e.into()))?;
     config.nodes = served::nodes(&file, &disks.open(&declared).map_err(usage)?);
@@ -266,7 +269,7 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
 
     let sandbox = prepared.lock().map_err(|e| usage(e.into()))?;
     tracing::info!("sandbox: {sandbox}");
-    let target = bound.start().map_err(|e| usage(e.into()))?;
+    let target = bound.start_with(kept).map_err(|e| usage(e.into()))?;
     for (address, group) in target.addresses().iter().zip(&groups) {
         let reached =
             |reached: &Option<Vec<u16>>| reached.as_ref().is_none_or(|groups| groups.contains(group));
@@ -342,7 +345,10 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
     notify.stopping();
     log::sum_up(true);
     let shared = target.statistics_handle();
-    target.stop();
+    match keeper.filter(|_| !target.is_draining()) {
+        Some(keeper) => keeper.keep(target, &notify),
+        None => target.stop(),
+    }
     let statistics = shared.statistics();
     if args.json {
         print_json_line(&json!({ "connections": statistics }))?;

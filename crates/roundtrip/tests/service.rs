@@ -4,13 +4,71 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use common::{IQN, bench, roundtrip};
+use load::initiator::session::{Session, SessionOptions};
 
 fn script(name: &str) -> String {
     format!("{}/tests/common/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A service manager (service.py), and what it prints.
+struct Manager {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    input: Option<ChildStdin>,
+    /// Where the portal is, and the first process.
+    address: String,
+    pid: String,
+}
+
+impl Manager {
+    fn start(arguments: &[&str]) -> Self {
+        let mut process = Command::new("python3")
+            .args([&script("service.py"), "127.0.0.1", "0", env!("CARGO_BIN_EXE_roundtrip"), "target"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let input = process.stdin.take();
+        let mut manager = Self { process, lines, input, address: String::new(), pid: String::new() };
+        let listening = manager.until("listening ");
+        let words: Vec<&str> = listening.split(' ').collect();
+        (manager.address, manager.pid) = (words[1].to_owned(), words[3].to_owned());
+        manager.until("READY=1");
+        manager
+    }
+
+    /// Returns the next line that begins so.
+    fn until(&mut self, start: &str) -> String {
+        let mut lines = self.lines.by_ref().map(Result::unwrap);
+        lines.find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("no {start}"))
+    }
+
+    fn url(&self) -> String {
+        format!("iscsi://{}/{IQN}/0", self.address)
+    }
+
+    /// Has the program restarted; returns how many descriptors were in the store between.
+    fn restart(&mut self, how: &str) -> usize {
+        writeln!(self.input.as_mut().unwrap(), "{how}").unwrap();
+        let stored = self.until("stored ")["stored ".len()..].parse().unwrap();
+        self.until("READY=1");
+        stored
+    }
+
+    fn stop(mut self) {
+        drop(self.input.take());
+        self.until("STOPPING=1");
+        assert_eq!(self.until("ended"), "ended 0");
+        self.process.wait().unwrap();
+    }
 }
 
 #[test]
@@ -18,33 +76,70 @@ fn a_service_manager_hears_of_every_state_and_keeps_the_socket() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("target.toml");
     std::fs::write(&file, format!("iqn = '{IQN}'\nluns.0 = 'ram:4M'\n")).unwrap();
-    let mut manager = Command::new("python3")
-        .args([&script("service.py"), "127.0.0.1", "0", env!("CARGO_BIN_EXE_roundtrip"), "target"])
-        .args(["--sandbox", "require", "--config"])
-        .arg(&file)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(manager.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut until =
-        |start: &str| lines.find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("no {start}"));
-    let listening = until("listening ");
-    let words: Vec<&str> = listening.split(' ').collect();
-    until("READY=1");
-    assert_eq!(until("STATUS="), "STATUS=serving 1 targets at 1 portals");
-    bench(&format!("iscsi://{}/{IQN}/0", words[1]), &["--rw", "randread", "--runtime", "200ms"]);
-    until("WATCHDOG=1");
+    let mut manager = Manager::start(&["--sandbox", "require", "--config", file.to_str().unwrap()]);
+    assert_eq!(manager.until("STATUS="), "STATUS=serving 1 targets at 1 portals");
+    bench(&manager.url(), &["--rw", "randread", "--runtime", "200ms"]);
+    manager.until("WATCHDOG=1");
     std::fs::write(&file, format!("iqn = '{IQN}'\nluns.0 = 'ram:8M'\n")).unwrap();
-    assert!(Command::new("kill").args(["-HUP", words[3]]).status().unwrap().success());
-    until("RELOADING=1");
-    until("MONOTONIC_USEC=");
-    until("READY=1");
-    drop(manager.stdin.take());
-    until("STOPPING=1");
-    assert_eq!(until("ended"), "ended 0");
-    manager.wait().unwrap();
+    assert!(Command::new("kill").args(["-HUP", &manager.pid]).status().unwrap().success());
+    manager.until("RELOADING=1");
+    manager.until("MONOTONIC_USEC=");
+    manager.until("READY=1");
+    manager.stop();
+}
+
+/// Sessions under load, which verify what they read, go on over restarts without a failure and without a login.
+#[test]
+fn sessions_outlive_restarts() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = |lun: u8| format!("{lun}=file:{}/{lun},size=8M", folder.path().display());
+    let disks = ["--lun", &disk(0), "--lun", &disk(1)];
+    let options = ["--sandbox", "require", "--keep-sessions", "--iqn", IQN];
+    let mut manager = Manager::start(&[&options[..], &disks].concat());
+    let loads: Vec<Child> = [(0, "512", None), (1, "64k", Some("--data-digest"))]
+        .map(|(lun, bs, digest)| {
+            let url = format!("iscsi://{}/{IQN}/{lun}", manager.address);
+            let mut bench = roundtrip();
+            bench.args(["bench", &url, "--rw", "randrw", "--bs", bs, "--size", "8M", "--verify"]);
+            bench.args(["--iodepth", "8", "--runtime", "4s", "--ramp", "0s", "--json"]).args(digest);
+            bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .into();
+    std::thread::sleep(Duration::from_millis(500));
+    for turn in 0..6 {
+        // A socket for each session, and the state.
+        assert_eq!(manager.restart("restart"), 3, "in turn {turn}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    for load in loads {
+        let output = load.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let run = &result["runs"][0];
+        assert_eq!((&run["errors"], &run["mismatched_blocks"]), (&0.into(), &0.into()));
+        assert!(run["iops"].as_f64().unwrap() > 100.0, "{}", run["iops"]);
+    }
+    // Nothing is left in the store of a process without sessions.
+    assert_eq!(manager.restart("restart"), 0);
+    manager.stop();
+}
+
+/// What was kept goes on once: a process that is killed leaves nothing that a later one could take for its own.
+#[test]
+fn what_a_killed_process_had_taken_over_ends_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = format!("0=file:{}/disk,size=16M", folder.path().display());
+    let mut manager = Manager::start(&["--keep-sessions", "--iqn", IQN, "--lun", &disk]);
+    let options = SessionOptions { patience: Duration::from_secs(5), ..SessionOptions::default() };
+    let mut session = Session::open(&manager.url().parse().unwrap(), &options).unwrap();
+    assert!(session.capacity().is_ok());
+    assert_eq!(manager.restart("restart"), 2);
+    assert!(session.capacity().is_ok());
+    assert_eq!(manager.restart("kill"), 0);
+    assert!(session.capacity().is_err());
+    assert!(Session::open(&manager.url().parse().unwrap(), &options).unwrap().capacity().is_ok());
+    manager.stop();
 }
 
 #[test]

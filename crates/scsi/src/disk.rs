@@ -12,7 +12,7 @@ use crate::mode::{ModeParameters, ModeValues};
 use crate::nexus::Nexus;
 use crate::plan::ByteRange;
 use crate::ports::Ports;
-use crate::reservations::{Reservations, SavedReservations};
+use crate::reservations::{CarriedReservations, Reservations, SavedReservations};
 use crate::sense::Sense;
 
 /// The names of a disk; fixed-length ASCII fields are padded or cut when reported.
@@ -89,7 +89,26 @@ pub struct Durable {
     pub reservations: Option<SavedReservations>,
 }
 
+/// The state of a disk that a process takes over from the one before, which no power loss lies between.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    mode: ModeValues,
+    reservations: CarriedReservations,
+}
+
 impl Shared {
+    /// Returns what the next process takes over.
+    #[must_use]
+    pub fn carried(&self) -> Carried {
+        Carried { mode: self.mode.values(), reservations: self.reservations.carried() }
+    }
+
+    /// Takes over the state of the process before. Must be called before the disk is presented, after [`Self::restore`].
+    pub fn carry(&self, carried: &Carried) {
+        self.mode.set(carried.mode);
+        self.reservations.carry(&carried.reservations);
+    }
+
     /// Restores saved state. Must be called before the disk is presented.
     pub fn restore(&self, kept: &Durable) {
         if let Some(mode) = kept.mode {

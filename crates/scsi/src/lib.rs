@@ -37,7 +37,7 @@ mod transfer;
 pub mod vpd;
 
 pub use command::Command;
-pub use disk::{Disk, Durable, Identity, Provisioning, Shared};
+pub use disk::{Carried, Disk, Durable, Identity, Provisioning, Shared};
 pub use lun::Lun;
 pub use luns::Luns;
 pub use nexus::{Nexus, UnitAttention};

@@ -26,6 +26,12 @@ impl Loading {
         self.is_ejected.load(Ordering::Relaxed)
     }
 
+    /// Whether it is as it was initially.
+    #[must_use]
+    pub fn is_initial(&self) -> bool {
+        !self.is_ejected() && self.lock().is_empty()
+    }
+
     /// PREVENT ALLOW MEDIUM REMOVAL.
     pub fn prevent(&self, nexus: &Nexus, prevents: bool) {
         let mut preventing = self.lock();

@@ -6,7 +6,7 @@ use crate::lun::Lun;
 use crate::sense::{Sense, SenseKey};
 
 /// A unit attention condition: a change that is reported to an initiator once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum UnitAttention {
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
     PowerOn,
@@ -137,6 +137,11 @@ impl Nexus {
         if !pending.contains(&attention) {
             pending.push(attention);
         }
+    }
+
+    /// The conditions that have not been reported, by logical unit in their order.
+    pub fn pending(&self) -> impl Iterator<Item = (Lun, UnitAttention)> {
+        self.pending.iter().flat_map(|(&lun, all)| all.iter().map(move |&attention| (lun, attention)))
     }
 
     /// Takes the oldest condition of a logical unit.

@@ -76,6 +76,12 @@ impl Ports {
         group.and_then(|g| AccessState::of(g.state.load(Ordering::Relaxed))).unwrap_or(AccessState::Optimized)
     }
 
+    /// Whether all are as they were initially.
+    #[must_use]
+    pub fn is_initial(&self) -> bool {
+        self.0.iter().all(|group| group.state.load(Ordering::Relaxed) == AccessState::Optimized as u8)
+    }
+
     /// Changes a state by the target itself. Returns whether there is such a group.
     pub fn set(&self, tag: u16, state: AccessState) -> bool {
         self.change(tag, state, 2)

@@ -41,6 +41,14 @@ pub struct SavedReservations {
     reservation: Option<Reservation>,
 }
 
+/// Registrations and the reservation as another process takes them over, with or without APTPL.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedReservations {
+    all: SavedReservations,
+    generation: u32,
+    is_durable: bool,
+}
+
 /// A reservation by RESERVE (6) or (10).
 #[derive(Clone, Debug)]
 struct SimpleReservation {
@@ -157,6 +165,32 @@ impl Reservations {
     #[must_use]
     pub fn durable(&self) -> Option<SavedReservations> {
         self.lock().durable()
+    }
+
+    /// Returns the state that a process takes over from the one before. A reservation by RESERVE (6) or (10) is not part of it.
+    #[must_use]
+    pub fn carried(&self) -> CarriedReservations {
+        let state = self.lock();
+        let all = SavedReservations {
+            registrations: state.registrations.clone(),
+            reservation: state.reservation.clone(),
+        };
+        CarriedReservations { all, generation: state.generation, is_durable: state.is_durable }
+    }
+
+    /// Takes over the state of the process before.
+    pub fn carry(&self, carried: &CarriedReservations) {
+        self.restore(&carried.all);
+        self.update(|state| {
+            state.generation = carried.generation;
+            state.is_durable = carried.is_durable;
+        });
+    }
+
+    /// Whether a session has reserved the disk by RESERVE (6) or (10).
+    #[must_use]
+    pub fn is_reserved_by_session(&self) -> bool {
+        self.lock().reserved.is_some()
     }
 
     /// Returns who is registered, and who holds the reservation.

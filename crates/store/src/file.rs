@@ -221,6 +221,10 @@ impl Store for FileStore {
         true
     }
 
+    fn outlives_process(&self) -> bool {
+        true
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         check_range(offset, buffer.len(), self.size_bytes())?;
         let read = match &self.direct {

@@ -78,6 +78,12 @@ pub trait Store: Send + Sync {
     /// initiators as WCE of the caching mode page; it must be the truth.
     fn has_volatile_cache(&self) -> bool;
 
+    /// Whether another process that opens the same store finds what was written to this one: initiators may go on with it after a
+    /// restart as if nothing had happened.
+    fn outlives_process(&self) -> bool {
+        false
+    }
+
     /// Fills all of `buffer` from `offset` on.
     ///
     /// # Errors

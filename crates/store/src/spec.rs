@@ -276,6 +276,9 @@ impl Store for ReadOnly {
     fn has_volatile_cache(&self) -> bool {
         false
     }
+    fn outlives_process(&self) -> bool {
+        self.0.outlives_process()
+    }
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         self.0.read_at(offset, buffer)
     }

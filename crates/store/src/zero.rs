@@ -31,6 +31,10 @@ impl Store for Zero {
         false
     }
 
+    fn outlives_process(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         check_range(offset, buffer.len(), self.size_bytes)?;

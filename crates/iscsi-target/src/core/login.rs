@@ -17,6 +17,7 @@ use crate::lock::lock;
 use crate::mailbox::Notice;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::table::Table;
 use crate::tasks::Tasks;
 
 /// A login in progress.
@@ -81,7 +82,7 @@ impl Core {
     pub(super) fn login_notices(&mut self) -> Result<(), ConnectionEnd> {
         for notice in self.mailbox.take() {
             match notice {
-                Notice::Stop => return Err(ConnectionEnd::Stopping),
+                Notice::Stop | Notice::Suspend(_) => return Err(ConnectionEnd::Stopping),
                 Notice::Drop(reason) => return Err(ConnectionEnd::Dropped(reason)),
                 _ => {}
             }
@@ -103,8 +104,7 @@ impl Core {
         let user = login.user.as_deref().unwrap_or_default();
         let target_name = &self.statistics.target;
         tracing::info!(target: "audit", peer = %self.statistics.peer, initiator = login.initiator_name, user, target_name, "logged in");
-        let (shared, limits) = (&self.shared, &self.shared.config.limits);
-        let view = shared.begin_view(&session, self.statistics.peer.ip());
+        let view = self.shared.begin_view(&session, self.statistics.peer.ip());
         if login.session_type == SessionType::Normal && session.begin_once() {
             let mut nexus = lock(&session.nexus);
             if let Some(node) = &session.node {
@@ -114,6 +114,26 @@ impl Core {
                 nexus.raise(lun, UnitAttention::PowerOn);
             }
         }
+        self.serve(login, session, view);
+    }
+
+    /// Goes on with a session of the process before, with the bytes that it has received.
+    pub(crate) fn go_on(&mut self, login: &LoggedIn, session: Arc<Session>, received: &[u8]) {
+        self.statistics.initiator_name.clone_from(&login.initiator_name);
+        self.statistics.target.clone_from(&login.target_name);
+        let (initiator, target_name) = (&login.initiator_name, &login.target_name);
+        tracing::info!(target: "audit", peer = %self.statistics.peer, initiator, target_name, "session goes on");
+        let view = self.shared.begin_view(&session, self.statistics.peer.ip());
+        self.serve(login, session, view);
+        let room = self.incoming.room(received.len());
+        let count = received.len().min(room.len());
+        room[..count].copy_from_slice(&received[..count]);
+        self.incoming.came(count);
+    }
+
+    /// Enters the full feature phase of a session.
+    fn serve(&mut self, login: &LoggedIn, session: Arc<Session>, view: Arc<Table>) {
+        let (shared, limits) = (&self.shared, &self.shared.config.limits);
         let mut protocol = TargetConnection::join(login, Arc::clone(&session.commands));
         protocol.limit(limits.text_bytes, limits.replay_bytes);
         let jobs = Jobs::new(
@@ -141,6 +161,7 @@ impl Core {
             closing: None,
             session_type: login.session_type,
             framer,
+            suspending: None,
         }));
         self.login = None;
     }

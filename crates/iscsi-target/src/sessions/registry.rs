@@ -27,6 +27,10 @@ impl Registry {
         self.all.get(self.tsihs.get(&tsih)?)
     }
 
+    pub(super) fn has_tsih(&self, tsih: u16) -> bool {
+        self.tsihs.contains_key(&tsih)
+    }
+
     /// The session of a key's nexus, whoever its user is.
     pub(super) fn of_nexus(&self, key: &SessionKey) -> Option<&Arc<Session>> {
         self.all.get(self.nexuses.get(&key.nexus())?)

@@ -1,9 +1,16 @@
 //! What a service manager is told (sd_notify(3)). The socket is connected before the sandbox closes, which allows no new one: that is why
 //! no library does this here.
 
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+/// Longest time that the manager may take to make room for a message with descriptors.
+const STORES: Duration = Duration::from_secs(2);
 
 /// The way to a service manager, if one has started the process.
 #[derive(Debug, Default)]
@@ -44,6 +51,49 @@ impl Notify {
         {
             tracing::warn!("cannot tell the service manager {text:?}: {error}");
         }
+    }
+
+    /// Most descriptors in a message (SCM_MAX_FD is 253).
+    pub(super) const DESCRIPTORS_MAX: usize = 200;
+
+    /// Whether there is a service manager.
+    pub(super) fn is_connected(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Gives descriptors to the store of the manager under a name.
+    ///
+    /// # Errors
+    /// When the message cannot be sent.
+    pub(super) fn store(&self, name: &str, descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+        self.send_with(&format!("FDSTORE=1\nFDNAME={name}"), descriptors)
+    }
+
+    /// Has the manager close what its store has under a name.
+    pub(super) fn forget(&self, name: &str) {
+        self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+    }
+
+    /// Gives the manager a descriptor that it closes once it has acted upon everything before.
+    ///
+    /// # Errors
+    /// When the message cannot be sent.
+    pub(super) fn barrier(&self, descriptor: BorrowedFd<'_>) -> std::io::Result<()> {
+        self.send_with("BARRIER=1", &[descriptor])
+    }
+
+    fn send_with(&self, text: &str, descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+        let Some(socket) = &self.socket else { return Err(std::io::ErrorKind::NotConnected.into()) };
+        // Nothing else is left to do, and a full queue empties: it waits.
+        socket.set_nonblocking(false)?;
+        socket.set_write_timeout(Some(STORES))?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Self::DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let is_pushed = control.push(SendAncillaryMessage::ScmRights(descriptors));
+        debug_assert!(is_pushed, "more descriptors than there is room for");
+        let parts = [std::io::IoSlice::new(text.as_bytes())];
+        rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
     }
 
     /// The target serves.

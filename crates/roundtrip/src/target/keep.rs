@@ -1,0 +1,142 @@
+//! Sessions over a restart: the file descriptor store of a service manager (sd_notify(3), FDSTORE=1) holds their sockets and a file in
+//! memory with their state between two processes.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use iscsi_target::{Kept, RunningTarget};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::notify::Notify;
+
+/// The names of the descriptors in the store.
+const SESSION: &str = "roundtrip-session";
+const STATE: &str = "roundtrip-state";
+
+/// Time for sessions to become quiet. Those that are wait for the others.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time for the manager to take what it is given.
+const TAKES: Duration = Duration::from_secs(2);
+
+/// Largest state that is read.
+const STATE_BYTES_MAX: u64 = 2 << 30;
+
+/// What the service manager passes to the process.
+#[derive(Debug, Default)]
+pub(super) struct Inherited {
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) kept: Kept,
+    /// Whether its store has descriptors of ours.
+    pub(super) has_stored: bool,
+}
+
+/// Takes the listening sockets of socket activation and the sessions of the process before.
+pub(super) fn inherited() -> anyhow::Result<Inherited> {
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let names: Vec<&str> = names.split(':').collect();
+    let mut passed = listenfd::ListenFd::from_env();
+    let (mut inherited, mut sockets, mut states) = (Inherited::default(), Vec::new(), Vec::new());
+    for index in 0..passed.len() {
+        match names.get(index) {
+            // It takes any TCP socket; one that has ended is none.
+            Some(&SESSION) => {
+                inherited.has_stored = true;
+                let socket = passed.take_tcp_listener(index).ok().flatten();
+                sockets.extend(socket.map(|socket| TcpStream::from(OwnedFd::from(socket))));
+            }
+            Some(&STATE) => {
+                inherited.has_stored = true;
+                states.extend(passed.take_raw_fd(index).ok().flatten());
+            }
+            _ => {
+                let listener = passed
+                    .take_tcp_listener(index)
+                    .context("a socket of the service manager does not listen for TCP")?;
+                inherited.listeners.extend(listener);
+            }
+        }
+    }
+    for state in states {
+        match state_of(state) {
+            Ok(Some(text)) => match Kept::new(&text, std::mem::take(&mut sockets)) {
+                Ok(kept) => inherited.kept = kept,
+                Err(error) => tracing::warn!("{error}; their initiators log in again"),
+            },
+            Ok(None) => {}
+            Err(error) => tracing::warn!("cannot read the state of the kept sessions: {error}"),
+        }
+    }
+    Ok(inherited)
+}
+
+/// Reads a state and empties its file: sessions go on once, also where the store keeps the file.
+fn state_of(descriptor: std::os::fd::RawFd) -> std::io::Result<Option<Vec<u8>>> {
+    let path = format!("/proc/self/fd/{descriptor}");
+    let mut file = File::options().read(true).write(true).open(path)?;
+    let mut text = Vec::new();
+    (&mut file).take(STATE_BYTES_MAX).read_to_end(&mut text)?;
+    file.set_len(0)?;
+    Ok((!text.is_empty()).then_some(text))
+}
+
+/// The means to keep sessions, made before the sandbox closes, which allows none of this.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    state: File,
+    /// Ends when the manager has taken all.
+    taken: (OwnedFd, OwnedFd),
+}
+
+impl Keeper {
+    pub(super) fn new() -> std::io::Result<Self> {
+        let state = rustix::fs::memfd_create(STATE, rustix::fs::MemfdFlags::CLOEXEC)?.into();
+        let taken = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok(Self { state, taken })
+    }
+
+    /// Ends the target, and gives its sessions to the service manager.
+    pub(super) fn keep(self, target: RunningTarget, notify: &Notify) {
+        let kept = target.suspend(PATIENCE);
+        let sessions = kept.sessions();
+        match self.give(&kept, notify) {
+            Ok(()) => tracing::info!(target: "audit", sessions, "sessions kept for the next process"),
+            // Their sockets close with the process.
+            Err(error) => {
+                tracing::error!(sessions, "cannot keep sessions: {error:#}; their initiators log in again");
+            }
+        }
+    }
+
+    fn give(mut self, kept: &Kept, notify: &Notify) -> anyhow::Result<()> {
+        if kept.sessions() == 0 {
+            return Ok(());
+        }
+        self.state.write_all(&kept.text()?).context("writing their state")?;
+        self.state.rewind()?;
+        let sockets: Vec<_> = kept.sockets().map(std::os::fd::AsFd::as_fd).collect();
+        for part in sockets.chunks(Notify::DESCRIPTORS_MAX) {
+            notify.store(SESSION, part).context("giving their sockets to the service manager")?;
+        }
+        // Sockets without a state are closed: it comes last.
+        notify.store(STATE, &[self.state.as_fd()]).context("giving their state to the service manager")?;
+        let (end, start) = self.taken;
+        notify.barrier(start.as_fd()).context("BARRIER=1")?;
+        drop(start);
+        let mut fds = [PollFd::new(&end, PollFlags::IN)];
+        let count = poll(&mut fds, Some(&Timespec::try_from(TAKES)?))?;
+        anyhow::ensure!(count > 0, "the service manager has not taken them within {TAKES:?}");
+        Ok(())
+    }
+}
+
+/// Has the service manager close what it has stored for this process: from here on the sessions are its own.
+pub(super) fn forget_stored(notify: &Notify) {
+    notify.forget(SESSION);
+    notify.forget(STATE);
+}
