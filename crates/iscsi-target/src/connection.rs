@@ -14,6 +14,7 @@ use crate::core::{Accepted, Core, Taken};
 use crate::doorbell::Doorbell;
 use crate::error::ConnectionEnd;
 use crate::event_loop::Newcomer;
+use crate::kept::Quiet;
 use crate::lock::lock;
 use crate::mailbox::Mailbox;
 use crate::session::Session;
@@ -289,8 +290,9 @@ impl Connection {
                 let end = match end {
                     ConnectionEnd::Suspended => match self.transport.socket.try_clone() {
                         Ok(socket) => {
-                            let kept = self.core.take_kept().map(|kept| (kept, socket));
-                            lock(&self.core.shared.kept).extend(kept);
+                            let quiet = self.core.take_kept();
+                            let quiet = quiet.map(|(kept, session)| Quiet { kept, session, socket });
+                            lock(&self.core.shared.quiet).extend(quiet);
                             ConnectionEnd::Suspended
                         }
                         // No descriptor is left: the initiator logs in again.

@@ -513,8 +513,8 @@ impl Core {
             }
             Notice::Park => return Err(ConnectionEnd::Recovered),
             Notice::Drop(reason) => return Err(ConnectionEnd::Dropped(reason)),
-            Notice::Suspend(patience) => {
-                if !self.suspend(serving, patience) {
+            Notice::Suspend => {
+                if !self.suspend(serving) {
                     serving.protocol.announce_drop(&mut self.outgoing);
                     return Err(ConnectionEnd::Stopping);
                 }

@@ -180,11 +180,12 @@ impl PortalGate<'_> {
     /// Goes on with a session of the process before, as far as its initiator could log in under the current rules.
     ///
     /// # Errors
-    /// The login status that it would have.
-    pub(crate) fn go_on(&self, kept: &KeptSession) -> Result<(LoggedIn, Arc<Session>), Status> {
-        let mut login = LoggedIn {
+    /// Why not.
+    pub(crate) fn go_on(&self, kept: &KeptSession) -> Result<(LoggedIn, Arc<Session>), String> {
+        let login = LoggedIn {
             initiator_name: kept.initiator.clone(),
             user: kept.user.clone(),
+            // Of use to discovery sessions alone.
             proven: None,
             target_name: kept.target.clone(),
             session_type: SessionType::Normal,
@@ -195,19 +196,14 @@ impl PortalGate<'_> {
             exp_cmd_sn: kept.exp_cmd_sn,
             stat_sn: kept.stat_sn,
         };
-        if let Some(asked) = self.authentication(&login) {
-            let is_its = |known: &&Known| Some(&known.credentials.name) == kept.user.as_ref();
-            let known = asked.initiators.iter().find(is_its).ok_or(Status::AUTHENTICATION_FAILURE)?;
-            login.proven = Some(known.credentials.clone());
-        }
-        let (node, access) = self.node(&login).ok_or(Status::NOT_FOUND)?;
+        let (node, access) = self.node(&login).ok_or("its target is not served at its portal group")?;
         // An initiator that would see other disks, or the same ones otherwise, looks at them anew.
         let view = node.disks.table().view(access.as_deref(), &kept.initiator);
         if SeenDisk::all(&view) != kept.disks {
-            return Err(Status::SESSION_DOES_NOT_EXIST);
+            return Err("its initiator would see other disks".to_owned());
         }
-        self.enter(&login, Some(kept))?;
-        let session = self.session.take().ok_or(Status::SESSION_DOES_NOT_EXIST)?;
+        self.enter(&login, Some(kept)).map_err(|status| format!("a login would be refused: {status}"))?;
+        let session = self.session.take().ok_or("no session was established")?;
         Ok((login, session))
     }
 }

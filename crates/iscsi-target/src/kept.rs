@@ -9,12 +9,15 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 use iscsi::Parameters;
 use scsi::{Carried, Disk, UnitAttention};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::lock::lock;
+use crate::session::Session;
 use crate::table::Table;
 
 /// The version of the format. Another one is not read: the sessions end, and their initiators log in again.
@@ -81,7 +84,6 @@ pub(crate) struct SeenDisk {
     blocks: u64,
     block_bytes: u32,
     read_only: bool,
-    is_restricted: bool,
 }
 
 /// The state of a disk.
@@ -112,7 +114,6 @@ impl SeenDisk {
             blocks: disk.blocks,
             block_bytes: disk.block_bytes,
             read_only: disk.read_only,
-            is_restricted: disk.is_restricted,
         }
     }
 
@@ -122,11 +123,37 @@ impl SeenDisk {
     }
 }
 
-/// Whether a disk has state that ends with the process: initiators are told of a power loss.
-pub(crate) fn loses_state(disk: &Disk) -> bool {
+/// Whether a disk has state that ends with the process.
+fn loses_state(disk: &Disk) -> bool {
     disk.shared.reservations.is_reserved_by_session()
         || !disk.shared.loading.is_initial()
         || !disk.ports.is_initial()
+}
+
+/// A session whose connection is quiet, while others of the target may not be.
+#[derive(Debug)]
+pub(crate) struct Quiet {
+    pub(crate) kept: KeptSession,
+    pub(crate) session: Arc<Session>,
+    pub(crate) socket: TcpStream,
+}
+
+impl Quiet {
+    /// Returns what goes on, once no other session can do anything to it any more; `None` when one of them has ended it, by a reset.
+    pub(crate) fn finish(self) -> Option<(KeptSession, TcpStream)> {
+        let Self { mut kept, session, socket } = self;
+        if session.is_closed() {
+            return None;
+        }
+        let view = session.view()?;
+        let mut nexus = lock(&session.nexus);
+        for (&lun, _) in view.luns.0.iter().filter(|(_, disk)| loses_state(disk)) {
+            nexus.raise(lun, UnitAttention::PowerOn);
+        }
+        kept.attentions = nexus.pending().map(|(lun, attention)| (lun.0, attention)).collect();
+        drop(nexus);
+        Some((kept, socket))
+    }
 }
 
 impl Kept {
@@ -144,7 +171,7 @@ impl Kept {
     /// Returns the state of the sessions without their sockets: a line of JSON, and the bytes that were received.
     ///
     /// # Errors
-    /// When a name cannot be written as JSON, which none can that a login has brought.
+    /// When it cannot be written as JSON.
     pub fn text(&self) -> Result<Vec<u8>, KeptError> {
         let sessions: Vec<KeptSession> = self.sessions.iter().map(|(session, _)| session.clone()).collect();
         let mut text = serde_json::to_vec(&Body { version: VERSION, sessions, disks: self.disks.clone() })?;

@@ -32,8 +32,8 @@ pub(crate) enum Notice {
     Drop(&'static str),
     /// Publish what was counted.
     Publish,
-    /// The process ends, and the session goes on in the next one if it is quiet within this time.
-    Suspend(Duration),
+    /// The process ends, and the session goes on in the next one if it is quiet before [`Notice::Stop`] comes.
+    Suspend,
     /// The target is stopping.
     Stop,
 }

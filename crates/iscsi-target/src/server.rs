@@ -23,13 +23,13 @@ use crate::error::TargetError;
 use crate::event_loop::{EventLoop, Handle, Newcomer};
 use crate::gate::PortalGate;
 use crate::jobs::Pool;
-use crate::kept::{Kept, KeptSession};
+use crate::kept::{Kept, KeptSession, Quiet};
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 use crate::node::Nodes;
 use crate::overview::{self, NodeOverview, ReservationsOverview, SessionOverview};
 use crate::placement::{self, Place};
-use crate::sessions::Sessions;
+use crate::sessions::{EndedConnection, Sessions};
 use crate::shared::Shared;
 use crate::state::StateFolder;
 use crate::statistics::{Board, ConnectionStatistics, Totals};
@@ -321,13 +321,15 @@ impl RunningTarget {
     /// is in progress. Those that are not quiet within `patience` end.
     pub fn suspend(mut self, patience: Duration) -> Kept {
         self.stop_accepting();
-        self.shared.sessions.post_to_all(Notice::Suspend(patience));
-        let _ = self.wait_until_idle(patience + SUSPEND_GRACE);
+        self.shared.sessions.post_to_all(Notice::Suspend);
+        let _ = self.wait_until_idle(patience);
         self.end_connections();
         let disks = self.shared.nodes.all().iter().flat_map(|node| node.disks.carried()).collect();
+        let quiet = std::mem::take(&mut *lock(&self.shared.quiet));
+        let sessions = quiet.into_iter().filter_map(Quiet::finish).collect();
         // Only now: what their ends change is for nobody else of this target.
         self.shared.sessions_ended(&self.shared.sessions.remove_all());
-        Kept { sessions: std::mem::take(&mut *lock(&self.shared.kept)), disks }
+        Kept { sessions, disks }
     }
 
     fn stop_now(&mut self) {
@@ -361,9 +363,6 @@ impl Drop for RunningTarget {
         }
     }
 }
-
-/// Time for connections that are not kept to end, before they are told to stop.
-const SUSPEND_GRACE: Duration = Duration::from_millis(200);
 
 /// How long a look at the counters waits for idle connections.
 const REFRESH_TIME: Duration = Duration::from_millis(3);
@@ -489,7 +488,7 @@ fn go_on(sessions: Vec<(KeptSession, TcpStream)>, shared: &Arc<Shared>, loops: &
         last_id += 1;
         if let Err(reason) = go_on_with(last_id, &kept, socket, shared, loops) {
             let KeptSession { peer, initiator, target, .. } = kept;
-            tracing::warn!(%peer, initiator, target, "a session of the process before ends: {reason}; its initiator can log in again");
+            tracing::warn!(%peer, initiator, target, "a session of the process before ends: {reason}");
         }
     }
     last_id
@@ -508,14 +507,10 @@ fn go_on_with(
     socket.set_nonblocking(true).map_err(failed)?;
     let (chosen, mailbox) = admit(id, kept.peer, shared, loops, &socket).map_err(failed)?;
     let gate = PortalGate::new(shared, &shared.portals[portal], id, kept.peer.ip(), &mailbox);
-    let begun = gate.go_on(kept);
-    let (login, session) = begun.map_err(|status| {
-        shared.sessions.leave(id);
-        status.to_string()
-    })?;
+    let (login, session) = gate.go_on(kept).inspect_err(|_| shared.sessions.leave(id))?;
     let accepted = Accepted { id, portal, peer: kept.peer, local: Some(kept.local) };
-    let state = (&login, session, &kept.received[..]);
-    let connection = Connection::going_on(
+    let state = (&login, Arc::clone(&session), &kept.received[..]);
+    let mut connection = Connection::going_on(
         accepted,
         Arc::clone(shared),
         Arc::clone(&mailbox),
@@ -529,9 +524,13 @@ fn go_on_with(
             handle.bell.welcome(Newcomer::Moved(Box::new(connection), Woken::Ready));
         }
         None => {
-            let thread = std::thread::Builder::new().name(format!("session {id}"));
-            let spawned = thread.spawn(move || connection.run());
-            spawned.map_err(|error| {
+            let arrive = move |cpu| {
+                connection.arrive(cpu);
+                connection
+            };
+            serve_alone(id, shared, arrive).map_err(|error| {
+                let (cid, recoverable) = (kept.cid, None);
+                shared.connection_ended(&session, EndedConnection { cid, id, recoverable });
                 shared.sessions.leave(id);
                 error.to_string()
             })?;
@@ -552,7 +551,11 @@ fn begin(accepted: Accepted, shared: &Arc<Shared>, loops: &[Arc<Handle>], socket
                 handle.bell.welcome(Newcomer::Accepted { accepted, mailbox, socket });
                 Ok(())
             }
-            None => serve_alone(accepted, shared, mailbox, socket).inspect_err(|_| shared.sessions.leave(id)),
+            None => {
+                let of = Arc::clone(shared);
+                let begin = move |cpu| Connection::new(accepted, of, mailbox, socket, cpu, true);
+                serve_alone(id, shared, begin).inspect_err(|_| shared.sessions.leave(id))
+            }
         }
     })();
     if let Err(error) = begun {
@@ -560,14 +563,13 @@ fn begin(accepted: Accepted, shared: &Arc<Shared>, loops: &[Arc<Handle>], socket
     }
 }
 
-/// Serves a connection on a thread of its own.
+/// Serves a connection, which `begin` makes for the CPU of the thread, on a thread of its own.
 fn serve_alone(
-    accepted: Accepted,
+    id: u64,
     shared: &Arc<Shared>,
-    mailbox: Arc<Mailbox>,
-    socket: TcpStream,
+    begin: impl FnOnce(Option<usize>) -> Connection + Send + 'static,
 ) -> std::io::Result<()> {
-    let (id, shared) = (accepted.id, Arc::clone(shared));
+    let shared = Arc::clone(shared);
     let serve = move || {
         let cpus = &shared.config.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[id as usize % cpus.len()]);
@@ -576,7 +578,7 @@ fn serve_alone(
                 .inspect_err(|error| tracing::warn!("cannot pin the connection thread to CPU {cpu}: {error}"))
                 .is_ok()
         });
-        Connection::new(accepted, shared, mailbox, socket, cpu, true).run();
+        begin(cpu).run();
     };
     std::thread::Builder::new().name(format!("session {id}")).spawn(serve).map(drop)
 }

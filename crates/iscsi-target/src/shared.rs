@@ -1,6 +1,6 @@
 //! State shared by the threads of a target.
 
-use std::net::{IpAddr, TcpStream};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::config::{NodeConfig, Portal, TargetConfig};
 use crate::error::TargetError;
 use crate::inbound::Inbound;
 use crate::jobs::Pool;
-use crate::kept::KeptSession;
+use crate::kept::Quiet;
 use crate::lock::lock;
 use crate::mailbox::Notice;
 use crate::memory::Memory;
@@ -48,8 +48,8 @@ pub(crate) struct Shared {
     /// Logins are refused.
     pub(crate) draining: AtomicBool,
     pub(crate) seen: Mutex<Vec<Op>>,
-    /// Sessions for the next process.
-    pub(crate) kept: Mutex<Vec<(KeptSession, TcpStream)>>,
+    /// Sessions for the next process, whose connections are quiet.
+    pub(crate) quiet: Mutex<Vec<Quiet>>,
 }
 
 impl Shared {
@@ -78,7 +78,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             seen: Mutex::default(),
-            kept: Mutex::default(),
+            quiet: Mutex::default(),
             config,
         })
     }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use common::{Client, INITIATOR, IQN, Login, ReserveOut, register, start};
 use iscsi::login::chap::Credentials;
 use iscsi::opcode::target as opcode;
-use iscsi::pdu::NopOut;
-use iscsi_target::config::{ActsFor, Initiator, User};
+use iscsi::pdu::{NopOut, TextRequest};
+use iscsi_target::config::{ActsFor, Initiator, Threads, User};
 use iscsi_target::{Access, BoundTarget, Kept, KeptError, LunConfig, RunningTarget, TargetConfig};
 use store::{Store, StoreSpec};
 
@@ -145,6 +145,7 @@ fn session_that_does_not_become_quiet_ends() {
 fn sessions_that_could_lose_something_are_not_kept() {
     let folder = tempfile::tempdir().unwrap();
     let kept = |luns: Vec<LunConfig>, keys: &str, connections: u16| {
+        let begun = Instant::now();
         let target = start(luns, |config| {
             config.wishes.error_recovery_level = 2;
             config.wishes.max_connections = 4;
@@ -156,7 +157,8 @@ fn sessions_that_could_lose_something_are_not_kept() {
                 Client::log_in(target.address(), &Login { cid, tsih, cmd_sn, keys, ..Login::default() })
             })
             .collect();
-        let kept = target.suspend(Duration::from_secs(1)).sessions();
+        let kept = target.suspend(Duration::from_secs(60)).sessions();
+        assert!(begun.elapsed() < Duration::from_secs(30), "they end at once");
         assert!(kept == 1 || has_ended(&mut client));
         drop(others);
         kept
@@ -230,6 +232,18 @@ fn session_ends_where_its_initiator_could_not_log_in_or_sees_something_else() {
     assert!(!goes_on(None, None, &|config| config.nodes[0].luns[0].names.serial = Some("other".into())));
     assert!(!goes_on(None, None, &|config| config.nodes[0].luns[0].block_bytes = 4096));
     assert!(!goes_on(None, None, &|config| config.nodes[0].luns.push(common::ram(1, 1))));
+    let naa = || Some(vec![0x60, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+    assert!(!goes_on(None, None, &|config| config.nodes[0].luns[0].names.naa = naa()));
+    let reader = || Initiator { read_only: true, ..Initiator::new(INITIATOR) };
+    let only_reads = || Some(Access { initiators: vec![reader()], ..Access::default() });
+    assert!(!goes_on(None, None, &set(only_reads())));
+    assert!(goes_on(only_reads(), None, &set(only_reads())));
+    // As many blocks, of another length.
+    assert!(!goes_on(None, None, &|config| {
+        config.nodes[0].luns[0] = LunConfig::new(0, file(other_folder.path(), "8M"));
+        config.nodes[0].luns[0].block_bytes = 4096;
+    }));
+    std::fs::remove_file(other_folder.path().join("disk")).unwrap();
     assert!(goes_on(None, None, &|config| {
         config.nodes[0].luns[0] = LunConfig::new(0, file(other_folder.path(), "1M"));
     }));
@@ -283,6 +297,31 @@ fn attentions_go_on() {
     target.stop();
 }
 
+/// What a session does until it is quiet is told to those that have been quiet before.
+#[test]
+fn attentions_come_until_all_are_quiet() {
+    const PREEMPTED: (u8, u8) = (0x2a, 5);
+    let folder = tempfile::tempdir().unwrap();
+    let target = start(disk(folder.path()), |_| ());
+    let (mut one, mut quiet) = (log_in(&target, 1), log_in(&target, 2));
+    assert_eq!(quiet.reserve_out(0, register(5)).0, 0);
+    assert_eq!(one.reserve_out(0, register(6)).0, 0);
+    let preempt = ReserveOut { action: 4, kind: 1, key: 6, action_key: 5, ..ReserveOut::default() };
+    let (cdb, list) = preempt.encode();
+    let tag = one.begin_write(0, &cdb, list.len() as u32, &[]);
+    let r2t = one.until(opcode::R2T).1;
+    let suspending = std::thread::spawn(move || target.suspend(PATIENCE));
+    std::thread::sleep(Duration::from_millis(100));
+    one.data_out((tag, r2t.u32(20)), 0, 0, &list);
+    assert_eq!(one.response_of(tag).0, 0);
+    let kept = suspending.join().unwrap();
+    assert_eq!(kept.sessions(), 2);
+    let target = next(&kept, disk(folder.path()), |_| ());
+    assert_eq!(quiet.attentions(0), [PREEMPTED]);
+    assert_eq!(quiet.keys(0), [6]);
+    target.stop();
+}
+
 /// An initiator may use the window that it was given, whatever the next process gives new sessions.
 #[test]
 fn window_never_shrinks() {
@@ -291,15 +330,10 @@ fn window_never_shrinks() {
     let mut client = log_in(&target, 1);
     let kept = target.suspend(PATIENCE);
     let target = next(&kept, disk(folder.path()), |config| config.limits.window = 4);
-    let mut all = Vec::new();
-    for tag in 1000..1064 {
-        let command = client.command(tag, &READ_CAPACITY, 8);
-        all.extend(client.encode(command.write(), &[]));
-        client.cmd_sn += 1;
-    }
-    std::io::Write::write_all(&mut client.socket, &all).unwrap();
-    for tag in 1000..1064 {
-        assert_eq!(client.receive().unwrap().u32(16), tag);
+    // Each keeps its place until its data come.
+    let tags: Vec<u32> = (0..64).map(|_| client.begin_write(0, &WRITE, 4096, &[])).collect();
+    for tag in tags {
+        assert_eq!(client.until(opcode::R2T).1.u32(16), tag);
     }
     target.stop();
 }
@@ -378,14 +412,145 @@ fn texts_and_sockets_need_not_be_there() {
 #[test]
 fn threads_of_their_own_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    let alone = |config: &mut TargetConfig| config.threads = iscsi_target::config::Threads::PerConnection;
+    let alone = |config: &mut TargetConfig| {
+        config.threads = Threads::PerConnection;
+        config.cpus = vec![0];
+    };
     let target = start(disk(folder.path()), alone);
     let mut client = log_in(&target, 1);
     let mut target = Some(target);
     for turn in 0..3 {
         let kept = target.take().unwrap().suspend(PATIENCE);
-        target = Some(next(&kept, disk(folder.path()), alone));
+        let next = target.insert(next(&kept, disk(folder.path()), alone));
         assert_eq!(client.write(0, &WRITE, &[turn; 4096]).0, 0);
+        next.refresh();
+        assert_eq!(next.statistics()[0].cpu, Some(0), "its thread is pinned");
     }
     target.unwrap().stop();
+}
+
+#[test]
+fn mode_parameters_go_on() {
+    const MODE_SENSE: [u8; 6] = [0x1a, 8, 0x0a, 0, 255, 0];
+    // The control page with SWP, not saved.
+    let page = [&[0, 0, 0, 0][..], &[0x0a, 10, 0, 0x10, 8, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let target = start(disk(folder.path()), |_| ());
+    let mut client = log_in(&target, 1);
+    let before = client.read(0, &MODE_SENSE, 255).0;
+    assert_eq!(client.write(0, &[0x15, 0x10, 0, 0, page.len() as u8, 0], &page).0, 0);
+    let changed = client.read(0, &MODE_SENSE, 255).0;
+    assert_ne!(changed, before);
+    let target = next(&target.suspend(PATIENCE), disk(folder.path()), |_| ());
+    assert_eq!(client.read(0, &MODE_SENSE, 255).0, changed);
+    assert_eq!(client.write(0, &WRITE, &[1; 4096]).0, 2, "it is write-protected");
+    target.stop();
+}
+
+/// Who has been asked to log out, or is in the middle of a text, logs in again.
+#[test]
+fn what_has_begun_otherwise_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = start(disk(folder.path()), |_| ());
+    let mut client = log_in(&target, 1);
+    assert_eq!(target.ask_to_log_out(INITIATOR, PATIENCE), 1);
+    client.until(opcode::ASYNC);
+    assert_eq!(target.suspend(Duration::from_secs(1)).sessions(), 0);
+    let target = start(disk(folder.path()), |_| ());
+    let mut client = log_in(&target, 1);
+    let request = TextRequest {
+        immediate: true,
+        continues: true,
+        tag: 9,
+        transfer_tag: iscsi::NO_TAG,
+        cmd_sn: client.cmd_sn,
+        exp_stat_sn: client.exp_stat_sn,
+        ..TextRequest::default()
+    };
+    client.send(request.write(), b"SendTargets");
+    client.until(opcode::TEXT);
+    assert_eq!(target.suspend(Duration::from_millis(300)).sessions(), 0);
+}
+
+/// What one process has begun to answer, it answers whole, however slowly the initiator reads; the next one answers the rest.
+#[test]
+fn answers_of_before_arrive_whole() {
+    const READ_64K: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 128, 0];
+    let folder = tempfile::tempdir().unwrap();
+    let target = start(disk(folder.path()), |_| ());
+    let mut client = log_in(&target, 1);
+    let count = 100;
+    for tag in 0..count {
+        let command = client.command(2000 + tag, &READ_64K, 65_536);
+        client.issue(&command, &[]);
+    }
+    let path = folder.path().to_owned();
+    let suspending = std::thread::spawn(move || {
+        let kept = target.suspend(PATIENCE);
+        assert_eq!(kept.sessions(), 1);
+        next(&kept, disk(&path), |_| ())
+    });
+    for tag in 0..count {
+        let mut bytes = 0;
+        while bytes < 65_536 {
+            std::thread::sleep(Duration::from_micros(300));
+            let pdu = client.receive().unwrap();
+            assert_eq!((pdu.opcode(), pdu.u32(16)), (opcode::DATA_IN, 2000 + tag));
+            bytes += pdu.data.len();
+        }
+    }
+    let target = suspending.join().unwrap();
+    assert_eq!(client.read(0, &READ_CAPACITY, 8).1, 0);
+    target.stop();
+}
+
+/// What comes while a connection is not quiet waits in the socket, or in memory up to a limit.
+#[test]
+fn floods_take_no_memory() {
+    const PING: usize = 8192;
+    let folder = tempfile::tempdir().unwrap();
+    for waits_for_data in [false, true] {
+        let delay = if waits_for_data { "" } else { ",delay=500ms" };
+        let spec = format!("file:{}/disk,size=1M{delay}", folder.path().display());
+        let slow = || vec![LunConfig::new(0, spec.parse::<StoreSpec>().unwrap().open().unwrap())];
+        let target = start(slow(), |_| ());
+        let mut client = log_in(&target, 1);
+        if waits_for_data {
+            client.begin_write(0, &WRITE, 4096, &[]);
+            client.until(opcode::R2T);
+        } else {
+            let command = client.command(1, &READ, 4096);
+            client.issue(&command, &[]);
+        }
+        let ping = NopOut {
+            immediate: true,
+            tag: 2,
+            transfer_tag: iscsi::NO_TAG,
+            cmd_sn: client.cmd_sn,
+            exp_stat_sn: client.exp_stat_sn,
+            ..NopOut::default()
+        };
+        let ping = client.encode(ping.write(), &[3; PING]);
+        let mut writer = client.socket.try_clone().unwrap();
+        let suspending = std::thread::spawn(move || target.suspend(PATIENCE));
+        std::thread::sleep(Duration::from_millis(50));
+        // 64 MiB: twice what is kept.
+        let count = (64 << 20) / PING;
+        let flood = std::thread::spawn(move || {
+            (0..count).try_for_each(|_| std::io::Write::write_all(&mut writer, &ping))
+        });
+        if waits_for_data {
+            assert_eq!(suspending.join().unwrap().sessions(), 0);
+            assert!(has_ended(&mut client));
+            assert!(flood.join().unwrap().is_err());
+            continue;
+        }
+        assert_eq!(client.receive().unwrap().data.len(), 4096);
+        let target = next(&suspending.join().unwrap(), slow(), |_| ());
+        for _ in 0..count {
+            assert_eq!(client.receive().unwrap().data, [3; PING]);
+        }
+        flood.join().unwrap().unwrap();
+        target.stop();
+    }
 }

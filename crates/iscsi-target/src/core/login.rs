@@ -82,7 +82,7 @@ impl Core {
     pub(super) fn login_notices(&mut self) -> Result<(), ConnectionEnd> {
         for notice in self.mailbox.take() {
             match notice {
-                Notice::Stop | Notice::Suspend(_) => return Err(ConnectionEnd::Stopping),
+                Notice::Stop | Notice::Suspend => return Err(ConnectionEnd::Stopping),
                 Notice::Drop(reason) => return Err(ConnectionEnd::Dropped(reason)),
                 _ => {}
             }

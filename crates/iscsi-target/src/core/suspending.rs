@@ -3,25 +3,21 @@
 //! From the notice on, no request begins: what is received is kept as it is, except data for writes that have begun. The connection is
 //! quiet when none of its requests is in progress and everything is sent.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use iscsi::Bhs;
-use iscsi::login::SessionType;
 use iscsi::opcode::initiator as opcode;
 use iscsi::pdu::DataOut;
-use scsi::UnitAttention;
 
 use super::{Core, Serving};
 use crate::error::ConnectionEnd;
-use crate::kept::{KeptSession, RECEIVED_MAX, SeenDisk, loses_state};
-use crate::lock::lock;
+use crate::kept::{KeptSession, RECEIVED_MAX, SeenDisk};
+use crate::session::Session;
 
 /// A connection that is about to be kept.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Suspending {
-    /// When it must be quiet.
-    until: Instant,
     /// PDUs for the next process.
     received: Vec<u8>,
 }
@@ -35,22 +31,21 @@ impl Suspending {
 
 impl Core {
     /// Begins to keep the session; returns whether it can be kept.
-    pub(super) fn suspend(&self, serving: &mut Serving, patience: Duration) -> bool {
-        let is_kept = serving.session_type == SessionType::Normal
+    pub(super) fn suspend(&self, serving: &mut Serving) -> bool {
+        // A discovery session has no target node.
+        let is_kept = serving.session.node.is_some()
             && serving.session.parameters.error_recovery_level == 0
-            && serving.session.node.is_some()
             && !serving.session.is_ending.load(Ordering::Acquire)
             && serving.session.is_alone(self.id)
             && !serving.session.is_closed()
             && serving.closing.is_none()
             && serving.log_out_by.is_none()
             && serving.view.units.iter().flatten().all(|unit| unit.store.outlives_process());
-        let until = self.shared.clock.now() + patience;
         if !is_kept {
             // With one of its connections gone, another would look like the only one.
             serving.session.is_ending.store(true, Ordering::Release);
         }
-        serving.suspending = is_kept.then(|| Suspending { until, received: Vec::new() });
+        serving.suspending = is_kept.then(Suspending::default);
         is_kept
     }
 
@@ -63,7 +58,7 @@ impl Core {
         suspending.map(|suspending| suspending.received.extend_from_slice(pdu)).is_some()
     }
 
-    /// Ends the connection when it is quiet, or when it has not become quiet in time.
+    /// Ends the connection when it is quiet, or when too much has come meanwhile.
     pub(super) fn suspended(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
         let Some(suspending) = &serving.suspending else { return Ok(()) };
         let is_quiet = !serving.has_open_task()
@@ -73,26 +68,21 @@ impl Core {
         if is_quiet {
             return Err(ConnectionEnd::Suspended);
         }
-        let is_late = self.shared.clock.now() >= suspending.until || suspending.bytes() > RECEIVED_MAX;
-        if !is_late {
+        if suspending.bytes() <= RECEIVED_MAX {
             return Ok(());
         }
         serving.protocol.announce_drop(&mut self.outgoing);
         Err(ConnectionEnd::Stopping)
     }
 
-    /// Returns the session of a quiet connection. From here on it is none of this process: it ends without a trace.
-    pub(crate) fn take_kept(&mut self) -> Option<KeptSession> {
+    /// Takes the session of a quiet connection out of it. It stays among the sessions of the target until all are quiet.
+    pub(crate) fn take_kept(&mut self) -> Option<(KeptSession, Arc<Session>)> {
         let serving = self.serving.take()?;
         let Serving { protocol, session, cid, view, suspending, .. } = *serving;
         let mut received = suspending?.received;
         received.extend_from_slice(self.incoming.unread());
-        let mut nexus = lock(&session.nexus);
-        for (&lun, _) in view.luns.0.iter().filter(|(_, disk)| loses_state(disk)) {
-            nexus.raise(lun, UnitAttention::PowerOn);
-        }
         let key = &session.key;
-        Some(KeptSession {
+        let kept = KeptSession {
             peer: self.statistics.peer,
             local: self.local?,
             initiator: self.statistics.initiator_name.clone(),
@@ -106,10 +96,11 @@ impl Core {
             exp_cmd_sn: protocol.sequence().expected(),
             window: protocol.sequence().window(),
             stat_sn: protocol.stat_sn(),
-            attentions: nexus.pending().map(|(lun, attention)| (lun.0, attention)).collect(),
+            attentions: Vec::new(),
             disks: SeenDisk::all(&view),
             received_bytes: received.len(),
             received,
-        })
+        };
+        Some((kept, session))
     }
 }

@@ -364,11 +364,8 @@ impl Client {
 
     /// Sends PERSISTENT RESERVE OUT; returns its tag.
     pub fn begin_reserve_out(&mut self, lun: u8, out: ReserveOut) -> u32 {
-        let mut list = [0; 24];
-        list[..8].copy_from_slice(&out.key.to_be_bytes());
-        list[8..16].copy_from_slice(&out.action_key.to_be_bytes());
-        list[20] = out.aptpl.into();
-        self.begin_write(lun, &[0x5f, out.action, out.kind, 0, 0, 0, 0, 0, 24, 0], 24, &list)
+        let (cdb, list) = out.encode();
+        self.begin_write(lun, &cdb, 24, &list)
     }
 
     /// Returns the keys of PERSISTENT RESERVE IN, READ KEYS.
@@ -457,6 +454,17 @@ pub struct ReserveOut {
     pub key: u64,
     pub action_key: u64,
     pub aptpl: bool,
+}
+
+impl ReserveOut {
+    /// Returns the command and its parameter list.
+    pub fn encode(self) -> ([u8; 10], [u8; 24]) {
+        let mut list = [0; 24];
+        list[..8].copy_from_slice(&self.key.to_be_bytes());
+        list[8..16].copy_from_slice(&self.action_key.to_be_bytes());
+        list[20] = self.aptpl.into();
+        ([0x5f, self.action, self.kind, 0, 0, 0, 0, 0, 24, 0], list)
+    }
 }
 
 /// REGISTER of a key.
