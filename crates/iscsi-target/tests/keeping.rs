@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use common::{Client, INITIATOR, IQN, Login, ReserveOut, register, start};
 use iscsi::login::chap::Credentials;
 use iscsi::opcode::target as opcode;
-use iscsi::pdu::{NopOut, TextRequest};
+use iscsi::pdu::{LogoutRequest, NopOut, TextRequest};
 use iscsi_target::config::{ActsFor, Initiator, Threads, User};
 use iscsi_target::{Access, BoundTarget, Kept, KeptError, LunConfig, RunningTarget, TargetConfig};
 use store::{Store, StoreSpec};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 const READ_CAPACITY: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 8, 0];
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
@@ -445,6 +445,59 @@ fn mode_parameters_go_on() {
     assert_eq!(client.read(0, &MODE_SENSE, 255).0, changed);
     assert_eq!(client.write(0, &WRITE, &[1; 4096]).0, 2, "it is write-protected");
     target.stop();
+}
+
+/// A logout that has begun is answered.
+#[test]
+fn logouts_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = format!("file:{}/disk,size=1M,delay=300ms", folder.path().display());
+    let slow = vec![LunConfig::new(0, spec.parse::<StoreSpec>().unwrap().open().unwrap())];
+    let target = start(slow, |_| ());
+    let mut client = log_in(&target, 1);
+    let command = client.command(client.cmd_sn, &READ, 4096);
+    client.issue(&command, &[]);
+    let request = LogoutRequest {
+        immediate: true,
+        reason_byte: 0x80,
+        tag: 8,
+        cmd_sn: client.cmd_sn,
+        exp_stat_sn: client.exp_stat_sn,
+        ..LogoutRequest::default()
+    };
+    client.send(request.write(), &[]);
+    std::thread::sleep(Duration::from_millis(50));
+    let suspending = std::thread::spawn(move || target.suspend(PATIENCE).sessions());
+    assert_eq!(client.until(opcode::LOGOUT).1.u32(16), 8);
+    assert_eq!(suspending.join().unwrap(), 0);
+}
+
+/// What is kept meanwhile counts as memory of commands.
+#[test]
+fn kept_requests_take_from_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    for (budget, kept) in [(64 << 20, 1), (1 << 20, 0)] {
+        let target = start(disk(folder.path()), |config| config.limits.memory_bytes = budget);
+        let mut client = log_in(&target, 1);
+        let tag = client.begin_write(0, &WRITE, 4096, &[]);
+        let r2t = client.until(opcode::R2T).1;
+        let suspending = std::thread::spawn(move || target.suspend(PATIENCE).sessions());
+        std::thread::sleep(Duration::from_millis(50));
+        let ping = NopOut {
+            immediate: true,
+            tag: 2,
+            transfer_tag: iscsi::NO_TAG,
+            cmd_sn: client.cmd_sn,
+            exp_stat_sn: client.exp_stat_sn,
+            ..NopOut::default()
+        };
+        let ping = client.encode(ping.write(), &[3; 8192]);
+        let sent = (0..512).try_for_each(|_| std::io::Write::write_all(&mut client.socket, &ping));
+        if sent.is_ok() {
+            client.data_out((tag, r2t.u32(20)), 0, 0, &[5; 4096]);
+        }
+        assert_eq!(suspending.join().unwrap(), kept);
+    }
 }
 
 /// Who has been asked to log out, or is in the middle of a text, logs in again.

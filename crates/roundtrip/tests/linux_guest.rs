@@ -12,6 +12,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use common::guest::{Guest, wires};
+use common::manager::Manager;
 use common::{IQN, succeed};
 
 /// A target in a process of its own, that can be killed and started again with the same disks.
@@ -151,6 +152,8 @@ fn linux_agrees() {
     sg_tools_agree(&mut guest);
     survives_a_cut_portal(&mut guest);
     survives_a_killed_target(&mut guest, &mut target);
+    drop(target);
+    goes_on_over_restarts(&mut guest, &access, &disk("ext4"));
     guest.part("all done");
     guest.send("poweroff -f");
 }
@@ -352,4 +355,37 @@ fn survives_a_killed_target(guest: &mut Guest, target: &mut Served) {
     );
     guest.ok(&format!("iscsiadm -m node -T {IQN} -p {FIRST} --logout"));
     guest.part("I/O went on, every checksum is right, the file system is clean");
+}
+
+/// A mounted file system on a target that is restarted under its service manager (service.py; `make test-package` has the real one): the
+/// initiator sees no error of its connection, and does not log in again.
+fn goes_on_over_restarts(guest: &mut Guest, access: &Path, disk: &str) {
+    let lun = format!("0=file:{disk}");
+    let options = ["--keep-sessions", "--iqn", IQN, "--access", access.to_str().unwrap(), "--lun", &lun];
+    let mut manager = Manager::start(FIRST, &options);
+    guest.ok(&format!("iscsiadm -m node -T {IQN} -p {FIRST} --login && udevadm settle"));
+    let disk = device(guest, FIRST, 0);
+    let sessions = "ls /sys/class/iscsi_session";
+    let errors = "dmesg | grep -ciE 'detected conn error|I/O error|timing out|power on' || true";
+    let before = (guest.ok(sessions), guest.ok(errors));
+    guest.ok(&format!("mount -t ext4 {disk} /mnt && rm -f /mnt/data*"));
+    guest.ok("dd if=/dev/urandom of=/tmp/data bs=1M count=24 2>/dev/null");
+    guest.ok(
+        "(for i in 1 2 3 4 5 6; do dd if=/tmp/data of=/mnt/kept$i bs=64k conv=fsync || exit 1; done; echo done) \
+         > /tmp/load 2>&1 &",
+    );
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(700));
+        guest.fails("grep -q done /tmp/load");
+        assert_eq!(manager.restart("restart"), 2, "its socket and the state");
+    }
+    let wait = "for i in $(seq 100); do grep -q done /tmp/load && break; sleep 1; done";
+    guest.ok(&format!("{wait}; cat /tmp/load; grep -q done /tmp/load"));
+    guest.ok("umount /mnt && echo 3 > /proc/sys/vm/drop_caches");
+    guest.ok(&format!("e2fsck -f -n {disk} && mount -t ext4 {disk} /mnt"));
+    guest.ok("for i in 1 2 3 4 5 6; do cmp /tmp/data /mnt/kept$i || exit 1; done; umount /mnt");
+    assert_eq!((guest.ok(sessions), guest.ok(errors)), before);
+    guest.ok(&format!("iscsiadm -m node -T {IQN} -p {FIRST} --logout"));
+    manager.stop();
+    guest.part("the session went on over three restarts under load: no error, no login");
 }

@@ -4,79 +4,21 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use common::manager::{Manager, script};
 use common::{IQN, bench, roundtrip};
 use load::initiator::session::{Session, SessionOptions};
-
-fn script(name: &str) -> String {
-    format!("{}/tests/common/{name}", env!("CARGO_MANIFEST_DIR"))
-}
-
-/// A service manager (service.py), and what it prints.
-struct Manager {
-    process: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    input: Option<ChildStdin>,
-    /// Where the portal is, and the first process.
-    address: String,
-    pid: String,
-}
-
-impl Manager {
-    fn start(arguments: &[&str]) -> Self {
-        let mut process = Command::new("python3")
-            .args([&script("service.py"), "127.0.0.1", "0", env!("CARGO_BIN_EXE_roundtrip"), "target"])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let input = process.stdin.take();
-        let mut manager = Self { process, lines, input, address: String::new(), pid: String::new() };
-        let listening = manager.until("listening ");
-        let words: Vec<&str> = listening.split(' ').collect();
-        (manager.address, manager.pid) = (words[1].to_owned(), words[3].to_owned());
-        manager.until("READY=1");
-        manager
-    }
-
-    /// Returns the next line that begins so.
-    fn until(&mut self, start: &str) -> String {
-        let mut lines = self.lines.by_ref().map(Result::unwrap);
-        lines.find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("no {start}"))
-    }
-
-    fn url(&self) -> String {
-        format!("iscsi://{}/{IQN}/0", self.address)
-    }
-
-    /// Has the program restarted; returns how many descriptors were in the store between.
-    fn restart(&mut self, how: &str) -> usize {
-        writeln!(self.input.as_mut().unwrap(), "{how}").unwrap();
-        let stored = self.until("stored ")["stored ".len()..].parse().unwrap();
-        self.until("READY=1");
-        stored
-    }
-
-    fn stop(mut self) {
-        drop(self.input.take());
-        self.until("STOPPING=1");
-        assert_eq!(self.until("ended"), "ended 0");
-        self.process.wait().unwrap();
-    }
-}
 
 #[test]
 fn a_service_manager_hears_of_every_state_and_keeps_the_socket() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("target.toml");
     std::fs::write(&file, format!("iqn = '{IQN}'\nluns.0 = 'ram:4M'\n")).unwrap();
-    let mut manager = Manager::start(&["--sandbox", "require", "--config", file.to_str().unwrap()]);
+    let mut manager =
+        Manager::start("127.0.0.1:0", &["--sandbox", "require", "--config", file.to_str().unwrap()]);
     assert_eq!(manager.until("STATUS="), "STATUS=serving 1 targets at 1 portals");
     bench(&manager.url(), &["--rw", "randread", "--runtime", "200ms"]);
     manager.until("WATCHDOG=1");
@@ -95,7 +37,7 @@ fn sessions_outlive_restarts() {
     let disk = |lun: u8| format!("{lun}=file:{}/{lun},size=8M", folder.path().display());
     let disks = ["--lun", &disk(0), "--lun", &disk(1)];
     let options = ["--sandbox", "require", "--keep-sessions", "--iqn", IQN];
-    let mut manager = Manager::start(&[&options[..], &disks].concat());
+    let mut manager = Manager::start("127.0.0.1:0", &[&options[..], &disks].concat());
     let loads: Vec<Child> = [(0, "512", None), (1, "64k", Some("--data-digest"))]
         .map(|(lun, bs, digest)| {
             let url = format!("iscsi://{}/{IQN}/{lun}", manager.address);
@@ -130,7 +72,7 @@ fn sessions_outlive_restarts() {
 fn what_a_killed_process_had_taken_over_ends_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let disk = format!("0=file:{}/disk,size=16M", folder.path().display());
-    let mut manager = Manager::start(&["--keep-sessions", "--iqn", IQN, "--lun", &disk]);
+    let mut manager = Manager::start("127.0.0.1:0", &["--keep-sessions", "--iqn", IQN, "--lun", &disk]);
     let options = SessionOptions { patience: Duration::from_secs(5), ..SessionOptions::default() };
     let mut session = Session::open(&manager.url().parse().unwrap(), &options).unwrap();
     assert!(session.capacity().is_ok());

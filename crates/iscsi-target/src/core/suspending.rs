@@ -37,8 +37,6 @@ impl Core {
             && serving.session.parameters.error_recovery_level == 0
             && !serving.session.is_ending.load(Ordering::Acquire)
             && serving.session.is_alone(self.id)
-            && !serving.session.is_closed()
-            && serving.closing.is_none()
             && serving.log_out_by.is_none()
             && serving.view.units.iter().flatten().all(|unit| unit.store.outlives_process());
         if !is_kept {
@@ -62,8 +60,8 @@ impl Core {
     pub(super) fn suspended(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
         let Some(suspending) = &serving.suspending else { return Ok(()) };
         let is_quiet = !serving.has_open_task()
+            && serving.closing.is_none()
             && serving.protocol.is_between_requests()
-            && serving.tasks.again.is_empty()
             && self.outgoing.is_empty();
         if is_quiet {
             return Err(ConnectionEnd::Suspended);

@@ -6,6 +6,7 @@ pub mod daemon;
 pub mod guest;
 pub mod host;
 pub mod live;
+pub mod manager;
 pub mod nginx;
 pub mod references;
 pub mod tgt;
