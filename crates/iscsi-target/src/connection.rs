@@ -14,7 +14,6 @@ use crate::core::{Accepted, Core, Taken};
 use crate::doorbell::Doorbell;
 use crate::error::ConnectionEnd;
 use crate::event_loop::Newcomer;
-use crate::kept::Quiet;
 use crate::lock::lock;
 use crate::mailbox::Mailbox;
 use crate::session::Session;
@@ -179,6 +178,9 @@ impl Connection {
     }
 
     /// A connection of the calling thread that goes on with a session of the process before.
+    ///
+    /// # Errors
+    /// When there is no memory for the received bytes.
     pub(crate) fn going_on(
         accepted: Accepted,
         shared: Arc<Shared>,
@@ -186,14 +188,14 @@ impl Connection {
         socket: std::net::TcpStream,
         is_alone: bool,
         (login, session, received): (&LoggedIn, Arc<Session>, &[u8]),
-    ) -> Self {
+    ) -> Result<Self, &'static str> {
         let mut connection = Self::new(accepted, shared, mailbox, socket, None, is_alone);
-        connection.core.go_on(login, session, received);
+        connection.core.go_on(login, session, received)?;
         connection.core.shared.sockets.begin(accepted.id, &connection.transport.socket);
         // Nagle's algorithm is as the send policy of the process before has left it.
         connection.has_nagle = !connection.transport.socket.nodelay().unwrap_or(false);
         connection.phase = Phase::Serving { waited: None, pinged: false };
-        connection
+        Ok(connection)
     }
 
     pub(crate) fn socket(&self) -> &std::net::TcpStream {
@@ -290,8 +292,7 @@ impl Connection {
                 let end = match end {
                     ConnectionEnd::Suspended => match self.transport.socket.try_clone() {
                         Ok(socket) => {
-                            let quiet = self.core.take_kept();
-                            let quiet = quiet.map(|(kept, session)| Quiet { kept, session, socket });
+                            let quiet = self.core.take_kept(socket);
                             lock(&self.core.shared.quiet).extend(quiet);
                             ConnectionEnd::Suspended
                         }

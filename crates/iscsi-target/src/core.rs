@@ -159,7 +159,7 @@ impl Serving {
             || self.protocol.sequence().is_waited_for()
     }
 
-    /// Charges out-of-order commands to the memory budget.
+    /// Charges commands that came out of order, or are kept for the next process, to the memory budget.
     #[inline]
     fn count_held(&mut self) -> Result<(), ConnectionEnd> {
         let kept = self.suspending.as_ref().map_or(0, Suspending::bytes);
@@ -167,7 +167,7 @@ impl Serving {
         if bytes == self.held.bytes() || self.held.resize(bytes) {
             return Ok(());
         }
-        Err(ConnectionEnd::Dropped("no memory left for commands received ahead of ExpCmdSN"))
+        Err(ConnectionEnd::Dropped("no memory left for commands that wait"))
     }
 
     #[inline]
@@ -513,16 +513,8 @@ impl Core {
             }
             Notice::Park => return Err(ConnectionEnd::Recovered),
             Notice::Drop(reason) => return Err(ConnectionEnd::Dropped(reason)),
-            Notice::Suspend => {
-                if !self.suspend(serving) {
-                    serving.protocol.announce_drop(&mut self.outgoing);
-                    return Err(ConnectionEnd::Stopping);
-                }
-            }
-            Notice::Stop => {
-                serving.protocol.announce_drop(&mut self.outgoing);
-                return Err(ConnectionEnd::Stopping);
-            }
+            Notice::Suspend => self.suspend(serving)?,
+            Notice::Stop => return Err(self.stopped(serving)),
         }
         Ok(())
     }

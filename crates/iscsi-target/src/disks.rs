@@ -95,17 +95,22 @@ impl Disks {
         }
     }
 
-    /// Returns the state of the disks that the next process takes over.
+    /// Returns the state of the disks that the next process takes over: those whose data outlive this one.
     pub(crate) fn carried(&self) -> Vec<KeptDisk> {
-        let of =
-            |disk: &Disk| KeptDisk { serial: disk.identity.serial.clone(), state: disk.shared.carried() };
-        self.table().luns.0.values().map(of).collect()
+        let table = self.table();
+        let of = |(&lun, disk): (&Lun, &Disk)| {
+            let store = table.unit(lun)?.store.lasting_name()?;
+            Some(KeptDisk { store, serial: disk.identity.serial.clone(), state: disk.shared.carried() })
+        };
+        table.luns.0.iter().filter_map(of).collect()
     }
 
     /// Takes over the state of the disks from the process before.
     pub(crate) fn carry(&self, kept: &[KeptDisk]) {
-        for disk in self.table().luns.0.values() {
-            let own = kept.iter().find(|one| one.serial == disk.identity.serial);
+        let table = self.table();
+        for (&lun, disk) in &table.luns.0 {
+            let Some(store) = table.unit(lun).and_then(|unit| unit.store.lasting_name()) else { continue };
+            let own = kept.iter().find(|one| one.serial == disk.identity.serial && one.store == store);
             own.inspect(|one| disk.shared.carry(&one.state));
         }
     }

@@ -2,21 +2,23 @@
 //!
 //! [`RunningTarget::suspend`](crate::RunningTarget::suspend) takes the sessions out of a target when none of their requests is in
 //! progress; the sockets stay open, and [`BoundTarget::start_with`](crate::BoundTarget::start_with) continues them, in another process
-//! if the sockets and the [`Kept::text`] are passed there. Their initiators see a pause and nothing else.
+//! if the sockets and the [`Kept::write`] are passed there. Their initiators see a pause and nothing else.
 //!
-//! A session is kept when that is safe without doubt: one connection, ErrorRecoveryLevel 0, disks whose data outlives the process.
+//! A session is kept when that is certainly safe: one connection, ErrorRecoveryLevel 0, disks whose data outlives the process.
 //! It goes on when its initiator may still log in and sees the same disks. Others end, and their initiators log in again.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use iscsi::Parameters;
-use scsi::{Carried, Disk, UnitAttention};
+use scsi::{Carried, Disk, Lun, UnitAttention};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::lock::lock;
+use crate::memory::Share;
 use crate::session::Session;
 use crate::table::Table;
 
@@ -75,51 +77,76 @@ pub(crate) struct KeptSession {
     pub(crate) received: Vec<u8>,
 }
 
-/// What an initiator knows of a disk.
+/// A disk as an initiator knows it, and the data behind it. What only an upgrade changes (the revision) is not part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SeenDisk {
     lun: u16,
+    store: Option<String>,
     serial: String,
     naa: Option<Vec<u8>>,
+    vendor: String,
+    product: String,
+    t10: Option<String>,
     blocks: u64,
     block_bytes: u32,
+    physical_exponent: u8,
+    granularity_bytes: Option<u32>,
     read_only: bool,
+    removable: bool,
+    is_rotational: bool,
+    write_cache: bool,
 }
 
 /// The state of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptDisk {
+    pub(crate) store: String,
     pub(crate) serial: String,
     pub(crate) state: Carried,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct Head {
     version: u32,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Body {
+#[derive(Serialize)]
+struct Written<'a> {
     version: u32,
+    sessions: Vec<&'a KeptSession>,
+    disks: &'a [KeptDisk],
+}
+
+#[derive(Deserialize)]
+struct Read {
     sessions: Vec<KeptSession>,
     disks: Vec<KeptDisk>,
 }
 
 impl SeenDisk {
-    fn of(lun: u16, disk: &Disk) -> Self {
-        Self {
-            lun,
-            serial: disk.identity.serial.clone(),
-            naa: disk.identity.naa.clone(),
-            blocks: disk.blocks,
-            block_bytes: disk.block_bytes,
-            read_only: disk.read_only,
-        }
-    }
-
     /// The disks of a view.
     pub(crate) fn all(view: &Table) -> Vec<Self> {
-        view.luns.0.iter().map(|(lun, disk)| Self::of(lun.0, disk)).collect()
+        let of = |(&lun, disk): (&Lun, &Disk)| {
+            let identity = disk.identity.clone();
+            Self {
+                lun: lun.0,
+                store: view.unit(lun).and_then(|unit| unit.store.lasting_name()),
+                serial: identity.serial,
+                naa: identity.naa,
+                vendor: identity.vendor,
+                product: identity.product,
+                t10: identity.t10,
+                blocks: disk.blocks,
+                block_bytes: disk.block_bytes,
+                physical_exponent: disk.physical_exponent,
+                granularity_bytes: disk.provisioning.map(|thin| thin.granularity_bytes),
+                read_only: disk.read_only,
+                removable: disk.removable,
+                is_rotational: disk.is_rotational,
+                write_cache: disk.write_cache,
+            }
+        };
+        view.luns.0.iter().map(of).collect()
     }
 }
 
@@ -135,14 +162,19 @@ fn loses_state(disk: &Disk) -> bool {
 pub(crate) struct Quiet {
     pub(crate) kept: KeptSession,
     pub(crate) session: Arc<Session>,
+    /// The number of its connection.
+    pub(crate) id: u64,
     pub(crate) socket: TcpStream,
+    /// The share of the memory budget that the received bytes have.
+    pub(crate) _share: Share,
 }
 
 impl Quiet {
-    /// Returns what goes on, once no other session can do anything to it any more; `None` when one of them has ended it, by a reset.
+    /// Returns what goes on, once no other session can do anything to it any more; `None` when one of them has ended it by a reset, or
+    /// another connection has joined it or taken the place of its own.
     pub(crate) fn finish(self) -> Option<(KeptSession, TcpStream)> {
-        let Self { mut kept, session, socket } = self;
-        if session.is_closed() {
+        let Self { mut kept, session, id, socket, .. } = self;
+        if session.is_closed() || session.is_ending() || session.has(kept.cid).0 != Some(id) {
             return None;
         }
         let view = session.view()?;
@@ -168,22 +200,21 @@ impl Kept {
         self.sessions.iter().map(|(_, socket)| socket)
     }
 
-    /// Returns the state of the sessions without their sockets: a line of JSON, and the bytes that were received.
+    /// Writes the state of the sessions without their sockets: a line of JSON, and the bytes that were received.
     ///
     /// # Errors
-    /// When it cannot be written as JSON.
-    pub fn text(&self) -> Result<Vec<u8>, KeptError> {
-        let sessions: Vec<KeptSession> = self.sessions.iter().map(|(session, _)| session.clone()).collect();
-        let mut text = serde_json::to_vec(&Body { version: VERSION, sessions, disks: self.disks.clone() })?;
-        text.push(b'\n');
-        self.sessions.iter().for_each(|(session, _)| text.extend_from_slice(&session.received));
-        Ok(text)
+    /// When it cannot be written.
+    pub fn write(&self, to: &mut impl Write) -> std::io::Result<()> {
+        let sessions = self.sessions.iter().map(|(session, _)| session).collect();
+        serde_json::to_writer(&mut *to, &Written { version: VERSION, sessions, disks: &self.disks })?;
+        to.write_all(b"\n")?;
+        self.sessions.iter().try_for_each(|(session, _)| to.write_all(&session.received))
     }
 
     /// Returns the sessions of a text whose sockets are there; without their sockets they have ended.
     ///
     /// # Errors
-    /// When the text is not of this version's [`Kept::text`].
+    /// When the text is not of this version's [`Kept::write`].
     pub fn new(text: &[u8], sockets: Vec<TcpStream>) -> Result<Self, KeptError> {
         let line = text.iter().position(|&byte| byte == b'\n').ok_or(KeptError::Short)?;
         let (json, mut received) = (&text[..line], &text[line + 1..]);
@@ -191,7 +222,7 @@ impl Kept {
         if version != VERSION {
             return Err(KeptError::Version(version));
         }
-        let Body { sessions, disks, .. } = serde_json::from_slice(json)?;
+        let Read { sessions, disks } = serde_json::from_slice(json)?;
         let addresses = |socket: &TcpStream| Some((socket.peer_addr().ok()?, socket.local_addr().ok()?));
         // One that its initiator has reset has no addresses any more.
         let mut sockets: BTreeMap<_, _> =

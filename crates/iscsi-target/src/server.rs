@@ -15,7 +15,7 @@ use socket::options::TcpOptions;
 
 use crate::admission::{Admission, Room};
 use crate::clock::Clock;
-use crate::config::{NodeConfig, TargetConfig};
+use crate::config::{NodeConfig, Portal, TargetConfig};
 use crate::connection::Connection;
 use crate::core::Accepted;
 use crate::effects::SharedEffects;
@@ -29,6 +29,7 @@ use crate::mailbox::{Mailbox, Notice};
 use crate::node::Nodes;
 use crate::overview::{self, NodeOverview, ReservationsOverview, SessionOverview};
 use crate::placement::{self, Place};
+use crate::session::Session;
 use crate::sessions::{EndedConnection, Sessions};
 use crate::shared::Shared;
 use crate::state::StateFolder;
@@ -481,62 +482,92 @@ fn admit<'a>(
     Ok((chosen, mailbox))
 }
 
+/// A connection that goes on, and the event loop for it; none where it has a thread of its own.
+struct GoingOn<'a> {
+    id: u64,
+    cid: u16,
+    session: Arc<Session>,
+    connection: Connection,
+    chosen: Option<&'a Arc<Handle>>,
+}
+
 /// Goes on with the sessions of the process before; returns the number of the last connection.
 fn go_on(sessions: Vec<(KeptSession, TcpStream)>, shared: &Arc<Shared>, loops: &[Arc<Handle>]) -> u64 {
-    let mut last_id = 0;
+    let (mut last_id, mut going_on) = (0, Vec::new());
     for (kept, socket) in sessions {
         last_id += 1;
-        if let Err(reason) = go_on_with(last_id, &kept, socket, shared, loops) {
-            let KeptSession { peer, initiator, target, .. } = kept;
-            tracing::warn!(%peer, initiator, target, "a session of the process before ends: {reason}");
+        match go_on_with(last_id, &kept, socket, shared, loops) {
+            Ok(one) => going_on.push(one),
+            Err(reason) => {
+                let KeptSession { peer, initiator, target, .. } = kept;
+                tracing::warn!(%peer, initiator, target, "a session of the process before ends: {reason}");
+            }
+        }
+    }
+    // Only now, when each can be told what another one does.
+    for GoingOn { id, cid, session, mut connection, chosen } in going_on {
+        if let Some(handle) = chosen {
+            handle.bell.welcome(Newcomer::Moved(Box::new(connection), Woken::Ready));
+            continue;
+        }
+        let arrive = move |cpu| {
+            connection.arrive(cpu);
+            connection
+        };
+        if let Err(error) = serve_alone(id, shared, arrive) {
+            tracing::warn!(
+                initiator = session.key.initiator_name,
+                "a session of the process before ends: {error}"
+            );
+            ended(id, cid, &session, shared);
         }
     }
     last_id
 }
 
-fn go_on_with(
+/// A connection ends that no thread serves.
+fn ended(id: u64, cid: u16, session: &Arc<Session>, shared: &Shared) {
+    shared.sockets.end(id);
+    shared.connection_ended(session, EndedConnection { cid, id, recoverable: None });
+    shared.sessions.leave(id);
+}
+
+fn go_on_with<'a>(
     id: u64,
     kept: &KeptSession,
     socket: TcpStream,
     shared: &Arc<Shared>,
-    loops: &[Arc<Handle>],
-) -> Result<(), String> {
-    let portal = shared.portals.iter().position(|portal| portal.group == kept.portal_group);
-    let portal = portal.ok_or_else(|| format!("no portal has group {}", kept.portal_group))?;
+    loops: &'a [Arc<Handle>],
+) -> Result<GoingOn<'a>, String> {
+    let local = kept.local;
+    let is_its = |portal: &Portal| {
+        let (ip, port) = (portal.listen.ip(), portal.listen.port());
+        port == local.port() && (ip == local.ip() || ip.is_unspecified())
+    };
+    // A portal that is the address itself is asked before one of all addresses.
+    let portals = || shared.portals.iter().enumerate().filter(|(_, portal)| is_its(portal));
+    let index = portals().find(|(_, portal)| portal.listen == local).or_else(|| portals().next());
+    let (index, portal) = index.ok_or_else(|| format!("no portal is at {local}"))?;
+    if portal.group != kept.portal_group {
+        return Err(format!("the portal at {local} has another group"));
+    }
+    if portal.moved.is_some() {
+        return Err(format!("the portal at {local} sends its initiators elsewhere"));
+    }
     let failed = |error: std::io::Error| error.to_string();
     socket.set_nonblocking(true).map_err(failed)?;
     let (chosen, mailbox) = admit(id, kept.peer, shared, loops, &socket).map_err(failed)?;
-    let gate = PortalGate::new(shared, &shared.portals[portal], id, kept.peer.ip(), &mailbox);
+    let gate = PortalGate::new(shared, portal, id, kept.peer.ip(), &mailbox);
     let (login, session) = gate.go_on(kept).inspect_err(|_| shared.sessions.leave(id))?;
-    let accepted = Accepted { id, portal, peer: kept.peer, local: Some(kept.local) };
+    let accepted = Accepted { id, portal: index, peer: kept.peer, local: Some(local) };
     let state = (&login, Arc::clone(&session), &kept.received[..]);
-    let mut connection = Connection::going_on(
-        accepted,
-        Arc::clone(shared),
-        Arc::clone(&mailbox),
-        socket,
-        chosen.is_none(),
-        state,
-    );
-    match chosen {
-        Some(handle) => {
-            handle.load.fetch_add(1, Ordering::Relaxed);
-            handle.bell.welcome(Newcomer::Moved(Box::new(connection), Woken::Ready));
-        }
-        None => {
-            let arrive = move |cpu| {
-                connection.arrive(cpu);
-                connection
-            };
-            serve_alone(id, shared, arrive).map_err(|error| {
-                let (cid, recoverable) = (kept.cid, None);
-                shared.connection_ended(&session, EndedConnection { cid, id, recoverable });
-                shared.sessions.leave(id);
-                error.to_string()
-            })?;
-        }
+    let (shared_too, mailbox) = (Arc::clone(shared), Arc::clone(&mailbox));
+    let connection = Connection::going_on(accepted, shared_too, mailbox, socket, chosen.is_none(), state);
+    let connection = connection.inspect_err(|_| ended(id, kept.cid, &session, shared))?;
+    if let Some(handle) = chosen {
+        handle.load.fetch_add(1, Ordering::Relaxed);
     }
-    Ok(())
+    Ok(GoingOn { id, cid: kept.cid, session, connection, chosen })
 }
 
 fn begin(accepted: Accepted, shared: &Arc<Shared>, loops: &[Arc<Handle>], socket: TcpStream) {

@@ -276,6 +276,11 @@ impl Session {
         Some(mine)
     }
 
+    /// Returns whether one of its connections cannot go on in the next process.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+
     /// Returns whether the session has ended: no task begins, and its connections are about to be dropped.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {

@@ -4,13 +4,14 @@
 
 mod common;
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Client, INITIATOR, IQN, Login, ReserveOut, register, start};
 use iscsi::login::chap::Credentials;
+use iscsi::login::target::Moved;
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::{LogoutRequest, NopOut, TextRequest};
 use iscsi_target::config::{ActsFor, Initiator, Threads, User};
@@ -34,15 +35,26 @@ fn disk(folder: &Path) -> Vec<LunConfig> {
     vec![LunConfig::new(0, file(folder, "1M"))]
 }
 
+fn text(kept: &Kept) -> Vec<u8> {
+    let mut text = Vec::new();
+    kept.write(&mut text).unwrap();
+    text
+}
+
+/// Where the portal of kept sessions was.
+fn portal(kept: &Kept) -> SocketAddr {
+    kept.sockets().next().unwrap().local_addr().unwrap()
+}
+
 /// What the next process gets: the text and the sockets.
 fn passed(kept: &Kept) -> Kept {
     let sockets: Vec<TcpStream> = kept.sockets().map(|socket| socket.try_clone().unwrap()).collect();
-    Kept::new(&kept.text().unwrap(), sockets).unwrap()
+    Kept::new(&text(kept), sockets).unwrap()
 }
 
 /// The next process.
 fn next(kept: &Kept, luns: Vec<LunConfig>, change: impl FnOnce(&mut TargetConfig)) -> RunningTarget {
-    let mut config = TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, luns);
+    let mut config = TargetConfig::new(portal(kept), IQN, luns);
     change(&mut config);
     BoundTarget::bind(config).unwrap().start_with(passed(kept)).unwrap()
 }
@@ -205,9 +217,9 @@ fn session_ends_where_its_initiator_could_not_log_in_or_sees_something_else() {
         client.attentions(0);
         let kept = target.suspend(PATIENCE);
         assert_eq!(kept.sessions(), 1);
-        let passed = passed(&kept);
+        let (portal, passed) = (portal(&kept), passed(&kept));
         drop(kept);
-        let mut config = TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, disk(folder.path()));
+        let mut config = TargetConfig::new(portal, IQN, disk(folder.path()));
         change(&mut config);
         let target = BoundTarget::bind(config).unwrap().start_with(passed).unwrap();
         let sessions = target.sessions();
@@ -228,6 +240,35 @@ fn session_ends_where_its_initiator_could_not_log_in_or_sees_something_else() {
     assert!(!goes_on(alice(), Some(("alice", first)), &set(guarded(vec![user("bob", "bob's only secret")]))));
     assert!(!goes_on(None, None, &|config| config.nodes[0].iqn.push('x')), "another target");
     assert!(!goes_on(None, None, &|config| config.portals[0].group = 2), "another portal group");
+    let beside = |config: &mut TargetConfig| {
+        let mut other = config.portals[0].clone();
+        other.listen.set_port(0);
+        config.portals.insert(0, other);
+    };
+    assert!(goes_on(None, None, &beside));
+    assert!(
+        !goes_on(None, None, &|config| {
+            beside(config);
+            config.portals.pop();
+        }),
+        "a portal that is gone, with another one of its group"
+    );
+    assert!(
+        !goes_on(None, None, &|config| {
+            beside(config);
+            config.portals[1].group = 2;
+            config.nodes[0].groups = Some(vec![1]);
+        }),
+        "a portal that is of another group now"
+    );
+    assert!(!goes_on(None, None, &|config| {
+        let address = "192.0.2.1:3260".into();
+        config.portals[0].moved = Some(Moved { address, is_permanent: false });
+    }));
+    assert!(goes_on(None, None, &|config| {
+        let port = config.portals[0].listen.port();
+        config.portals[0].listen = (std::net::Ipv4Addr::UNSPECIFIED, port).into();
+    }));
     assert!(!goes_on(None, None, &|config| config.nodes[0].luns[0].number = 1));
     assert!(!goes_on(None, None, &|config| config.nodes[0].luns[0].names.serial = Some("other".into())));
     assert!(!goes_on(None, None, &|config| config.nodes[0].luns[0].block_bytes = 4096));
@@ -244,9 +285,15 @@ fn session_ends_where_its_initiator_could_not_log_in_or_sees_something_else() {
         config.nodes[0].luns[0].block_bytes = 4096;
     }));
     std::fs::remove_file(other_folder.path().join("disk")).unwrap();
-    assert!(goes_on(None, None, &|config| {
+    // As large, with other data.
+    assert!(!goes_on(None, None, &|config| {
         config.nodes[0].luns[0] = LunConfig::new(0, file(other_folder.path(), "1M"));
     }));
+    assert!(!goes_on(None, None, &|config| config.nodes[0].luns[0].names.vendor = Some("OTHER".into())));
+    assert!(!goes_on(None, None, &|config| config.nodes[0].luns[0].removable = true));
+    assert!(!goes_on(None, None, &|config| config.nodes[0].luns[0].physical_bytes = 4096));
+    // Another release has another revision.
+    assert!(goes_on(None, None, &|config| config.nodes[0].luns[0].names.revision = Some("9.9".into())));
     std::fs::remove_file(other_folder.path().join("disk")).unwrap();
     assert!(!goes_on(None, None, &|config| {
         config.nodes[0].luns[0] = LunConfig::new(0, file(other_folder.path(), "2M"));
@@ -295,6 +342,30 @@ fn attentions_go_on() {
     assert_eq!(one.attentions(0), [(0x29, 3)]);
     assert_eq!(one.attentions(0), []);
     target.stop();
+}
+
+/// What the first request of a session does in the next process is told to the others, whichever of them goes on first.
+#[test]
+fn attentions_come_as_soon_as_all_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..20 {
+        let target = start(disk(folder.path()), |_| ());
+        let mut clients: Vec<Client> = (1..60).map(|isid| log_in(&target, isid)).collect();
+        let kept = target.suspend(PATIENCE);
+        assert_eq!(kept.sessions(), clients.len());
+        // A reset, which each of them could be the first to ask for.
+        for client in &mut clients {
+            client.send_management(5, 0, 0);
+        }
+        let target = next(&kept, disk(folder.path()), |_| ());
+        for client in &mut clients {
+            client.until(opcode::TASK_MANAGEMENT);
+        }
+        for client in &mut clients {
+            assert_eq!(client.attentions(0), [(0x29, 3)], "of the others' resets");
+        }
+        target.stop();
+    }
 }
 
 /// What a session does until it is quiet is told to those that have been quiet before.
@@ -373,7 +444,7 @@ fn texts_and_sockets_need_not_be_there() {
     std::thread::sleep(Duration::from_millis(20));
     let kept = target.suspend(PATIENCE);
     drop(gone);
-    let text = kept.text().unwrap();
+    let text = text(&kept);
     let sockets = || -> Vec<TcpStream> { kept.sockets().map(|socket| socket.try_clone().unwrap()).collect() };
     for length in 0..text.len() {
         assert!(Kept::new(&text[..length], sockets()).is_err(), "{length} of {} bytes", text.len());

@@ -67,6 +67,32 @@ fn sessions_outlive_restarts() {
     manager.stop();
 }
 
+/// More sessions than a message has descriptors, and than a process may have by default.
+#[test]
+fn many_sessions_outlive_a_restart() {
+    const SESSIONS: usize = 1200;
+    let folder = tempfile::tempdir().unwrap();
+    let disk = format!("0=file:{}/disk,size=16M", folder.path().display());
+    let mut options = vec!["--keep-sessions", "--iqn", IQN, "--lun", &disk];
+    for limit in
+        ["sessions=2000", "connections=2000", "connections_per_address=2000", "accepts_per_address=5000"]
+    {
+        options.extend(["--limit", limit]);
+    }
+    let mut manager = Manager::start("127.0.0.1:0", &options);
+    let mut bench = roundtrip();
+    bench.args(["bench", &manager.url(), "--rw", "randread", "--sessions", &SESSIONS.to_string()]);
+    bench.args(["--runtime", "6s", "--ramp", "0s", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let load = bench.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(manager.restart("restart"), SESSIONS + 1);
+    let output = load.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["runs"][0]["errors"], 0);
+    manager.stop();
+}
+
 /// What was kept goes on once: a process that is killed leaves nothing that a later one could take for its own.
 #[test]
 fn what_a_killed_process_had_taken_over_ends_with_it() {

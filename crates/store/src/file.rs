@@ -221,8 +221,12 @@ impl Store for FileStore {
         true
     }
 
-    fn outlives_process(&self) -> bool {
-        true
+    fn lasting_name(&self) -> Option<String> {
+        // A file that replaces this one may have its number, but not its time of birth, where the file system tells it.
+        let metadata = self.file.metadata().ok()?;
+        let born = metadata.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        let born = born.map_or(0, |since| since.as_nanos());
+        Some(format!("{}:{}:{}:{born}", metadata.dev(), metadata.ino(), metadata.rdev()))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {

@@ -100,8 +100,8 @@ impl<H: Hook + 'static> Store for Layered<H> {
     fn has_volatile_cache(&self) -> bool {
         self.inner.has_volatile_cache()
     }
-    fn outlives_process(&self) -> bool {
-        self.inner.outlives_process()
+    fn lasting_name(&self) -> Option<String> {
+        self.inner.lasting_name()
     }
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         let bytes = buffer.len() as u64;

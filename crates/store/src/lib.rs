@@ -78,10 +78,10 @@ pub trait Store: Send + Sync {
     /// initiators as WCE of the caching mode page; it must be the truth.
     fn has_volatile_cache(&self) -> bool;
 
-    /// Whether another process that opens the same store finds what was written to this one: initiators may go on with it after a
-    /// restart as if nothing had happened.
-    fn outlives_process(&self) -> bool {
-        false
+    /// Returns a name of its data that every process sees which opens the same ones, and that other data do not have; `None` where
+    /// the data end with the process. Initiators may go on after a restart with a disk whose store has the same name.
+    fn lasting_name(&self) -> Option<String> {
+        None
     }
 
     /// Fills all of `buffer` from `offset` on.

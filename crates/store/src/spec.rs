@@ -276,8 +276,8 @@ impl Store for ReadOnly {
     fn has_volatile_cache(&self) -> bool {
         false
     }
-    fn outlives_process(&self) -> bool {
-        self.0.outlives_process()
+    fn lasting_name(&self) -> Option<String> {
+        self.0.lasting_name()
     }
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         self.0.read_at(offset, buffer)

@@ -31,8 +31,8 @@ impl Store for Zero {
         false
     }
 
-    fn outlives_process(&self) -> bool {
-        true
+    fn lasting_name(&self) -> Option<String> {
+        Some(self.kind().to_owned())
     }
 
     #[inline]

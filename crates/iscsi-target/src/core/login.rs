@@ -118,17 +118,27 @@ impl Core {
     }
 
     /// Goes on with a session of the process before, with the bytes that it has received.
-    pub(crate) fn go_on(&mut self, login: &LoggedIn, session: Arc<Session>, received: &[u8]) {
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub(crate) fn go_on(
+        &mut self,
+        login: &LoggedIn,
+        session: Arc<Session>,
+        received: &[u8],
+    ) -> Result<(), &'static str> {
+        let room = self.incoming.try_room(received.len());
+        let room =
+            room.and_then(|room| room.get_mut(..received.len())).ok_or("no memory for what has come")?;
+        room.copy_from_slice(received);
+        self.incoming.came(received.len());
         self.statistics.initiator_name.clone_from(&login.initiator_name);
         self.statistics.target.clone_from(&login.target_name);
         let (initiator, target_name) = (&login.initiator_name, &login.target_name);
         tracing::info!(target: "audit", peer = %self.statistics.peer, initiator, target_name, "session goes on");
         let view = self.shared.begin_view(&session, self.statistics.peer.ip());
         self.serve(login, session, view);
-        let room = self.incoming.room(received.len());
-        let count = received.len().min(room.len());
-        room[..count].copy_from_slice(&received[..count]);
-        self.incoming.came(count);
+        Ok(())
     }
 
     /// Enters the full feature phase of a session.

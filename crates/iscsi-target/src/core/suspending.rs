@@ -3,6 +3,7 @@
 //! From the notice on, no request begins: what is received is kept as it is, except data for writes that have begun. The connection is
 //! quiet when none of its requests is in progress and everything is sent.
 
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,8 +13,8 @@ use iscsi::pdu::DataOut;
 
 use super::{Core, Serving};
 use crate::error::ConnectionEnd;
-use crate::kept::{KeptSession, RECEIVED_MAX, SeenDisk};
-use crate::session::Session;
+use crate::kept::{KeptSession, Quiet, RECEIVED_MAX, SeenDisk};
+use crate::unit::Unit;
 
 /// A connection that is about to be kept.
 #[derive(Debug, Default)]
@@ -30,21 +31,50 @@ impl Suspending {
 }
 
 impl Core {
-    /// Begins to keep the session; returns whether it can be kept.
-    pub(super) fn suspend(&self, serving: &mut Serving) -> bool {
-        // A discovery session has no target node.
-        let is_kept = serving.session.node.is_some()
-            && serving.session.parameters.error_recovery_level == 0
-            && !serving.session.is_ending.load(Ordering::Acquire)
-            && serving.session.is_alone(self.id)
-            && serving.log_out_by.is_none()
-            && serving.view.units.iter().flatten().all(|unit| unit.store.outlives_process());
-        if !is_kept {
-            // With one of its connections gone, another would look like the only one.
-            serving.session.is_ending.store(true, Ordering::Release);
+    /// Begins to keep the session.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    pub(super) fn suspend(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
+        let session = &serving.session;
+        let lasts = |unit: &Arc<Unit>| unit.store.lasting_name().is_some();
+        let reason = if session.node.is_none() {
+            Some("it is for discovery")
+        } else if session.parameters.error_recovery_level > 0 {
+            Some("its ErrorRecoveryLevel is above 0")
+        } else if session.is_ending() || !session.is_alone(self.id) {
+            Some("it has several connections")
+        } else if serving.log_out_by.is_some() {
+            Some("its initiator was asked to log out")
+        } else if !serving.view.units.iter().flatten().all(lasts) {
+            Some("the data of a disk end with the process")
+        } else {
+            None
+        };
+        let Some(reason) = reason else {
+            serving.suspending = Some(Suspending::default());
+            return Ok(());
+        };
+        // With one of its connections gone, another would look like the only one.
+        session.is_ending.store(true, Ordering::Release);
+        Err(self.not_kept(serving, reason))
+    }
+
+    /// Ends a session with the process.
+    fn not_kept(&mut self, serving: &mut Serving, reason: &str) -> ConnectionEnd {
+        let (initiator, target_name) = (&self.statistics.initiator_name, &self.statistics.target);
+        tracing::info!(target: "audit", peer = %self.statistics.peer, initiator, target_name, reason, "session not kept for the next process");
+        serving.protocol.announce_drop(&mut self.outgoing);
+        ConnectionEnd::Stopping
+    }
+
+    /// The target stops.
+    pub(super) fn stopped(&mut self, serving: &mut Serving) -> ConnectionEnd {
+        if serving.suspending.is_some() {
+            return self.not_kept(serving, "a command of it was not done in time");
         }
-        serving.suspending = is_kept.then(Suspending::default);
-        is_kept
+        serving.protocol.announce_drop(&mut self.outgoing);
+        ConnectionEnd::Stopping
     }
 
     /// Keeps a PDU for the next process, unless it is data of a write that has begun; returns whether it is kept.
@@ -69,14 +99,13 @@ impl Core {
         if suspending.bytes() <= RECEIVED_MAX {
             return Ok(());
         }
-        serving.protocol.announce_drop(&mut self.outgoing);
-        Err(ConnectionEnd::Stopping)
+        Err(self.not_kept(serving, "too much has come while a command was not done"))
     }
 
     /// Takes the session of a quiet connection out of it. It stays among the sessions of the target until all are quiet.
-    pub(crate) fn take_kept(&mut self) -> Option<(KeptSession, Arc<Session>)> {
+    pub(crate) fn take_kept(&mut self, socket: TcpStream) -> Option<Quiet> {
         let serving = self.serving.take()?;
-        let Serving { protocol, session, cid, view, suspending, .. } = *serving;
+        let Serving { protocol, session, cid, view, suspending, held, .. } = *serving;
         let mut received = suspending?.received;
         received.extend_from_slice(self.incoming.unread());
         let key = &session.key;
@@ -99,6 +128,6 @@ impl Core {
             received_bytes: received.len(),
             received,
         };
-        Some((kept, session))
+        Some(Quiet { kept, session, id: self.id, socket, _share: held })
     }
 }

@@ -41,10 +41,12 @@ pub(super) fn inherited() -> anyhow::Result<Inherited> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let names: Vec<&str> = names.split(':').collect();
     let mut passed = listenfd::ListenFd::from_env();
+    // Nothing else could be opened beside many sessions.
+    sandbox::open_files::provide(passed.len());
     let (mut inherited, mut sockets, mut states) = (Inherited::default(), Vec::new(), Vec::new());
     for index in 0..passed.len() {
         match names.get(index) {
-            // It takes any TCP socket; one that has ended is none.
+            // That it listens is not checked there, nor needed here.
             Some(&SESSION) => {
                 inherited.has_stored = true;
                 let socket = passed.take_tcp_listener(index).ok().flatten();
@@ -75,7 +77,8 @@ pub(super) fn inherited() -> anyhow::Result<Inherited> {
     Ok(inherited)
 }
 
-/// Reads a state and empties its file: sessions go on once, also where the store keeps the file.
+/// Reads a state and empties its file: sessions go on once, also where the store keeps the file. The descriptor itself stays open, as it
+/// cannot be closed by its number without `unsafe`.
 fn state_of(descriptor: std::os::fd::RawFd) -> std::io::Result<Option<Vec<u8>>> {
     let path = format!("/proc/self/fd/{descriptor}");
     let mut file = File::options().read(true).write(true).open(path)?;
@@ -90,45 +93,49 @@ fn state_of(descriptor: std::os::fd::RawFd) -> std::io::Result<Option<Vec<u8>>> 
 pub(super) struct Keeper {
     state: File,
     /// Ends when the manager has taken all.
-    taken: (OwnedFd, OwnedFd),
+    taken: (OwnedFd, Option<OwnedFd>),
 }
 
 impl Keeper {
     pub(super) fn new() -> std::io::Result<Self> {
         let state = rustix::fs::memfd_create(STATE, rustix::fs::MemfdFlags::CLOEXEC)?.into();
-        let taken = pipe_with(PipeFlags::CLOEXEC)?;
-        Ok(Self { state, taken })
+        let (end, start) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok(Self { state, taken: (end, Some(start)) })
     }
 
     /// Ends the target, and gives its sessions to the service manager.
-    pub(super) fn keep(self, target: RunningTarget, notify: &Notify) {
+    pub(super) fn keep(mut self, target: RunningTarget, notify: &Notify) {
         let kept = target.suspend(PATIENCE);
         let sessions = kept.sessions();
         match self.give(&kept, notify) {
             Ok(()) => tracing::info!(target: "audit", sessions, "sessions kept for the next process"),
-            // Their sockets close with the process.
             Err(error) => {
+                // Without it, the next process closes what sockets the manager may have.
+                let _ = self.state.set_len(0);
                 tracing::error!(sessions, "cannot keep sessions: {error:#}; their initiators log in again");
             }
         }
     }
 
-    fn give(mut self, kept: &Kept, notify: &Notify) -> anyhow::Result<()> {
+    fn give(&mut self, kept: &Kept, notify: &Notify) -> anyhow::Result<()> {
         if kept.sessions() == 0 {
             return Ok(());
         }
-        self.state.write_all(&kept.text()?).context("writing their state")?;
-        self.state.rewind()?;
+        let mut file = std::io::BufWriter::new(&self.state);
+        kept.write(&mut file).and_then(|()| file.flush()).context("writing their state")?;
+        drop(file);
+        (&self.state).rewind()?;
+        // First: a store that is full drops what comes last.
+        notify.store(STATE, &[self.state.as_fd()]).context("giving their state to the service manager")?;
         let sockets: Vec<_> = kept.sockets().map(std::os::fd::AsFd::as_fd).collect();
         for part in sockets.chunks(Notify::DESCRIPTORS_MAX) {
             notify.store(SESSION, part).context("giving their sockets to the service manager")?;
         }
-        // Sockets without a state are closed: it comes last.
-        notify.store(STATE, &[self.state.as_fd()]).context("giving their state to the service manager")?;
-        let (end, start) = self.taken;
-        notify.barrier(start.as_fd()).context("BARRIER=1")?;
-        drop(start);
-        let mut fds = [PollFd::new(&end, PollFlags::IN)];
+        let (end, start) = &mut self.taken;
+        if let Some(start) = start.take() {
+            notify.barrier(start.as_fd()).context("BARRIER=1")?;
+        }
+        let mut fds = [PollFd::new(&*end, PollFlags::IN)];
         let count = poll(&mut fds, Some(&Timespec::try_from(TAKES)?))?;
         anyhow::ensure!(count > 0, "the service manager has not taken them within {TAKES:?}");
         Ok(())

@@ -2,9 +2,11 @@
 # packages are tested with systemd itself), starts the program with them, prints what it is told, a line each, and ends the program when
 # its own input ends. Lines of its input: "restart" ends the program and starts it again, "kill" does so with SIGKILL.
 # Arguments: address, port, program, its arguments.
-import array, os, select, signal, socket, sys, time
+import os, resource, select, signal, socket, sys, time
 
 address, port, program = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
 told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 name = "\0roundtrip-test-%d" % os.getpid()
 told.bind(name)
@@ -22,10 +24,12 @@ def start():
         return child
     # From 3 on: first out of the way of each other.
     passed = [listener.fileno()] + [fd for _, fd in store]
-    high = [os.dup2(fd, 500 + index) for index, fd in enumerate(passed)]
+    high = [os.dup2(fd, 10000 + index) for index, fd in enumerate(passed)]
     for index, fd in enumerate(high):
         os.dup2(fd, 3 + index, inheritable=True)
-    os.closerange(3 + len(high), 900)
+    os.closerange(3 + len(high), 10000 + len(high))
+    # What a process has of them by default.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(1024, 16 + len(high)), hard))
     os.environ.update(
         LISTEN_PID=str(os.getpid()),
         LISTEN_FDS=str(len(passed)),
