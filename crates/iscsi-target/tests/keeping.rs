@@ -15,7 +15,9 @@ use iscsi::login::target::Moved;
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::{LogoutRequest, NopOut, TextRequest};
 use iscsi_target::config::{ActsFor, Initiator, Threads, User};
-use iscsi_target::{Access, BoundTarget, Kept, KeptError, LunConfig, RunningTarget, TargetConfig};
+use iscsi_target::{
+    Access, BoundTarget, Kept, KeptError, LunConfig, NodeConfig, RunningTarget, TargetConfig,
+};
 use store::{Store, StoreSpec};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -348,24 +350,47 @@ fn attentions_go_on() {
 #[test]
 fn attentions_come_as_soon_as_all_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    for _ in 0..20 {
+    for resets in 0..20 {
         let target = start(disk(folder.path()), |_| ());
         let mut clients: Vec<Client> = (1..60).map(|isid| log_in(&target, isid)).collect();
         let kept = target.suspend(PATIENCE);
         assert_eq!(kept.sessions(), clients.len());
-        // A reset, which each of them could be the first to ask for.
-        for client in &mut clients {
-            client.send_management(5, 0, 0);
-        }
+        clients[resets].send_management(5, 0, 0);
         let target = next(&kept, disk(folder.path()), |_| ());
-        for client in &mut clients {
-            client.until(opcode::TASK_MANAGEMENT);
-        }
-        for client in &mut clients {
-            assert_eq!(client.attentions(0), [(0x29, 3)], "of the others' resets");
+        clients[resets].until(opcode::TASK_MANAGEMENT);
+        for (index, client) in clients.iter_mut().enumerate().filter(|(index, _)| *index != resets) {
+            assert_eq!(client.attentions(0), [(0x29, 3)], "{index} of the reset by {resets}");
         }
         target.stop();
     }
+}
+
+/// Another file, or a disk whose data have ended, begins without reservations.
+#[test]
+fn reservations_stay_with_their_data() {
+    const OTHER: &str = "iqn.2026-11.example.roundtrip:other";
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let with_ram =
+        |config: &mut TargetConfig| config.nodes.push(NodeConfig::new(OTHER, vec![common::ram(0, 1)]));
+    let target = start(disk(folder.path()), with_ram);
+    let in_memory = |target: &RunningTarget| {
+        let mut client =
+            Client::log_in(target.address(), &Login { target: OTHER, isid: 7, ..Login::default() });
+        client.attentions(0);
+        client
+    };
+    let mut clients = [log_in(&target, 1), in_memory(&target)];
+    for client in &mut clients {
+        assert_eq!(client.reserve_out(0, register(5)).0, 0);
+    }
+    let kept = target.suspend(PATIENCE);
+    assert_eq!(kept.sessions(), 1);
+    let target = next(&kept, disk(folder.path()), with_ram);
+    assert_eq!((clients[0].keys(0), in_memory(&target).keys(0)), (vec![5], vec![]));
+    let kept = target.suspend(PATIENCE);
+    let target = next(&kept, disk(other.path()), |_| ());
+    assert_eq!(log_in(&target, 3).keys(0), [0; 0]);
+    target.stop();
 }
 
 /// What a session does until it is quiet is told to those that have been quiet before.

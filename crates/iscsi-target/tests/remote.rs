@@ -14,6 +14,7 @@ use common::{Client, IQN, Login, set, start};
 use iscsi::opcode::target as opcode;
 use iscsi_target::LunConfig;
 use store::Operation;
+use store::layer::{Hook, Layered};
 use store::{Done, Ended, Ram, Request, Store, StoreError, Ticket, request};
 
 /// The latency of an operation.
@@ -263,14 +264,27 @@ fn two_targets_share_a_store_and_its_atomic_operations() {
     }
 }
 
+/// Takes 3 seconds for each operation, and counts those that have begun.
+struct Slow(Arc<AtomicUsize>);
+
+impl Hook for Slow {
+    fn before(&self, _: Operation, _: u64, _: u64) -> Result<(), StoreError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_secs(3));
+        Ok(())
+    }
+
+    fn may_wait(&self, _: Operation) -> bool {
+        true
+    }
+}
+
 /// A session that repeatedly sends and aborts commands for a hung disk holds a bounded amount of memory: above it, the
 /// disk is BUSY.
 #[test]
 fn abandoned_operations_are_bounded() {
-    let slow = store::layer::Layered::new(
-        store::layer::Delay(Duration::from_secs(3)),
-        Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>,
-    );
+    let begun = Arc::new(AtomicUsize::new(0));
+    let slow = Layered::new(Slow(Arc::clone(&begun)), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
     let luns = vec![LunConfig::new(0, Arc::new(slow)), common::ram(1, 1)];
     let target = start(luns, |config| {
         config.limits.disk_threads = 2;
@@ -284,6 +298,10 @@ fn abandoned_operations_are_bounded() {
     }
     // Once this command is answered, the target has taken them all. Then the connection is dropped with its commands.
     assert_eq!(client.read(1, &READ, 512).1, 0);
+    // What is abandoned before the disk has begun anything is free at once.
+    while begun.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     drop(client);
     assert!(target.wait_until_idle(Duration::from_secs(5)));
     let mut again = Client::log_in(target.address(), &Login { isid: 2, ..Login::default() });

@@ -80,16 +80,21 @@ fn many_sessions_outlive_a_restart() {
         options.extend(["--limit", limit]);
     }
     let mut manager = Manager::start("127.0.0.1:0", &options);
-    let mut bench = roundtrip();
-    bench.args(["bench", &manager.url(), "--rw", "randread", "--sessions", &SESSIONS.to_string()]);
-    bench.args(["--runtime", "6s", "--ramp", "0s", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let load = bench.spawn().unwrap();
+    let loads = ["a", "b"].map(|name| {
+        let mut bench = roundtrip();
+        bench.args(["bench", &manager.url(), "--rw", "randread", "--sessions", &(SESSIONS / 2).to_string()]);
+        bench.args(["--initiator-name", &format!("iqn.2026-11.example.host:{name}"), "--runtime", "6s"]);
+        bench.args(["--ramp", "0s", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        bench.spawn().unwrap()
+    });
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(manager.restart("restart"), SESSIONS + 1);
-    let output = load.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["runs"][0]["errors"], 0);
+    for load in loads {
+        let output = load.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(result["runs"][0]["errors"], 0);
+    }
     manager.stop();
 }
 
