@@ -118,9 +118,17 @@ fn confines_every_thread_and_logs_the_sandbox() {
         let target = Served::start(&["--lun", &disk, "--sandbox", mode]);
         let mut session = target.session(0);
         write_and_read(&mut session);
-        let threads = target.threads();
+        let until = Instant::now() + Duration::from_secs(10);
+        // A thread has its name once it runs, which on a busy machine may be later than the first command.
+        let threads = loop {
+            let threads = target.threads();
+            if threads.contains_key("portal") && threads.contains_key("loop 0") {
+                break threads;
+            }
+            assert!(Instant::now() < until, "{:?}", threads.keys());
+            std::thread::sleep(Duration::from_millis(5));
+        };
         // The program, the portal, the connections, and what waits for the disk: the ring, or a thread of the pool.
-        assert!(threads.contains_key("portal") && threads.contains_key("loop 0"), "{:?}", threads.keys());
         assert!(threads.keys().any(|name| name.starts_with("disk")), "{:?}", threads.keys());
         for (name, status) in &threads {
             assert_eq!((&*status["NoNewPrivs"], &*status["Seccomp"]), ("1", filter), "{mode}: {name}");
