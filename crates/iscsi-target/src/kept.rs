@@ -2,7 +2,7 @@
 //!
 //! [`RunningTarget::suspend`](crate::RunningTarget::suspend) takes the sessions out of a target when none of their requests is in
 //! progress; the sockets stay open, and [`BoundTarget::start_with`](crate::BoundTarget::start_with) continues them, in another process
-//! if the sockets and the [`Kept::write`] are passed there. Their initiators see a pause and nothing else.
+//! if the sockets and what [`Kept::write`] writes are passed there. Their initiators see a pause and nothing else.
 //!
 //! A session is kept when that is certainly safe: one connection, ErrorRecoveryLevel 0, disks whose data outlives the process.
 //! It goes on when its initiator may still log in and sees the same disks. Others end, and their initiators log in again.
