@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Target, roundtrip};
+use common::{Target, roundtrip, until_sockets};
 use iscsi::initiator::Direction;
 use iscsi_target::{LunConfig, NodeConfig, RunningTarget, TargetConfig};
 use load::initiator::commands;
@@ -41,16 +41,7 @@ fn busy(target: &Target, runtime: &str) -> Child {
 
 /// Waits until the target has a socket for each session, and its listener.
 fn serves_all(target: &Target) {
-    let until = Instant::now() + Duration::from_secs(30);
-    let connections = || {
-        let fds = std::fs::read_dir(format!("/proc/{}/fd", target.id())).unwrap();
-        let links = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
-        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
-    };
-    while connections() < 257 {
-        assert!(Instant::now() < until, "{} sockets", connections());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until_sockets(target.id(), 257);
 }
 
 fn options(name: &str) -> SessionOptions {

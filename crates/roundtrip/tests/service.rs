@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::manager::{Manager, script};
-use common::{IQN, bench, roundtrip};
+use common::{IQN, bench, roundtrip, until_sockets};
 use load::initiator::session::{Session, SessionOptions};
 
 #[test]
@@ -87,7 +87,9 @@ fn many_sessions_outlive_a_restart() {
         bench.args(["--ramp", "0s", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
         bench.spawn().unwrap()
     });
-    std::thread::sleep(Duration::from_secs(3));
+    until_sockets(manager.pid.parse().unwrap(), SESSIONS);
+    // The last ones log in.
+    std::thread::sleep(Duration::from_millis(500));
     assert_eq!(manager.restart("restart"), SESSIONS + 1);
     for load in loads {
         let output = load.wait_with_output().unwrap();

@@ -25,6 +25,21 @@ pub fn roundtrip() -> Command {
     Command::new(env!("CARGO_BIN_EXE_roundtrip"))
 }
 
+/// Waits until the process has this many sockets: when all sessions of a load are there.
+pub fn until_sockets(pid: u32, count: usize) {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let links = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        let sockets = links.filter(|link| link.to_string_lossy().starts_with("socket:")).count();
+        if sockets >= count {
+            return;
+        }
+        assert!(Instant::now() < until, "{sockets} of {count} sockets");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// A target process; killed when dropped.
 pub struct Target {
     pub address: String,
