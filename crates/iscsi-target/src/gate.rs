@@ -199,7 +199,8 @@ impl PortalGate<'_> {
         let (node, access) = self.node(&login).ok_or("its target is not served at its portal group")?;
         // An initiator that would see other disks, or the same ones otherwise, looks at them anew.
         let view = node.disks.table().view(access.as_deref(), &kept.initiator);
-        if SeenDisk::all(&view) != kept.disks {
+        let lasts = kept.disks.iter().all(SeenDisk::lasts);
+        if !lasts || SeenDisk::all(&view) != kept.disks {
             return Err("its initiator would see other disks".to_owned());
         }
         self.enter(&login, Some(kept)).map_err(|status| format!("a login would be refused: {status}"))?;

@@ -124,6 +124,11 @@ struct Read {
 }
 
 impl SeenDisk {
+    /// Whether its data outlived the process.
+    pub(crate) fn lasts(&self) -> bool {
+        self.store.is_some()
+    }
+
     /// The disks of a view.
     pub(crate) fn all(view: &Table) -> Vec<Self> {
         let of = |(&lun, disk): (&Lun, &Disk)| {

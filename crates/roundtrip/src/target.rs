@@ -196,13 +196,7 @@ pub(crate) fn run(args: TargetArgs) -> Result<ExitCode, Failure> {
 
 /// Serves until a signal or a drain ends it.
 fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
-    let keep::Inherited { listeners: inherited, kept, has_stored } =
-        keep::inherited().map_err(Failure::Usage)?;
-    let mut notify = Notify::connect().context("NOTIFY_SOCKET").map_err(Failure::Work)?;
-    if has_stored {
-        keep::forget_stored(&notify);
-    }
-    check_cpus(&args.cpus).map_err(Failure::Usage)?;
+    let passed = keep::passed();
     let signals = || -> std::io::Result<_> {
         let (stop, hangup) = match args.config {
             None => (Stop::on_signals()?, Arc::default()),
@@ -212,6 +206,13 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
     };
     let (stop, hangup, user_signal): (Stop, Arc<AtomicBool>, Arc<AtomicBool>) =
         signals().context("cannot install signal handlers").map_err(Failure::Work)?;
+    let keep::Inherited { listeners: inherited, kept, has_stored } =
+        keep::inherited(passed).map_err(Failure::Usage)?;
+    let mut notify = Notify::connect().context("NOTIFY_SOCKET").map_err(Failure::Work)?;
+    if has_stored {
+        keep::forget_stored(&notify);
+    }
+    check_cpus(&args.cpus).map_err(Failure::Usage)?;
     let file = read(args).map_err(Failure::Usage)?;
     let mut disks = OpenDisks::default();
     let mut config = TargetConfig {

@@ -74,9 +74,13 @@ fn many_sessions_outlive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let disk = format!("0=file:{}/disk,size=16M", folder.path().display());
     let mut options = vec!["--keep-sessions", "--iqn", IQN, "--lun", &disk];
-    for limit in
-        ["sessions=2000", "connections=2000", "connections_per_address=2000", "accepts_per_address=5000"]
-    {
+    for limit in [
+        "sessions=2000",
+        "connections=2000",
+        "connections_per_address=2000",
+        "logins=2000",
+        "accepts_per_address=5000",
+    ] {
         options.extend(["--limit", limit]);
     }
     let mut manager = Manager::start("127.0.0.1:0", &options);

@@ -55,6 +55,28 @@ fn comes_back(disk: &str, contradict: &[&str]) {
     }
 }
 
+/// Sessions over a restart would go on with what another file holds.
+#[test]
+fn a_device_that_is_attached_anew_is_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a", "b"].map(|name| {
+        random_file(&folder.path().join(name), 1 << 20);
+        folder.path().join(name)
+    });
+    let Some(device) = Loop::over(&files[0]) else { return };
+    let name = || {
+        let spec: store::StoreSpec = format!("dev:{}", device.0).parse().unwrap();
+        spec.open().unwrap().lasting_name().unwrap()
+    };
+    let first = name();
+    assert_eq!(name(), first);
+    for file in [&files[1], &files[0]] {
+        assert!(common::tool("losetup", &["--detach", &device.0]).status.success());
+        assert!(common::tool("losetup", &[&device.0, file.to_str().unwrap()]).status.success());
+        assert_ne!(name(), first);
+    }
+}
+
 #[test]
 fn data_copied_to_any_store_reads_back() {
     let folder = tempfile::tempdir().unwrap();

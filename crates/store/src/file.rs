@@ -34,13 +34,21 @@ pub struct FileStore {
     file: Arc<File>,
     size_bytes: AtomicU64,
     direct: Option<Direct>,
-    /// The geometry of a device; `None` for a file.
-    geometry: Option<Geometry>,
+    /// What a device is; `None` for a file.
+    device: Option<Device>,
     /// The file was opened for reading only.
     is_read_only: bool,
     state: Arc<State>,
     /// The ring for operations that wait for the disk; `None` leaves them to the caller's thread.
     ring: Option<Arc<Uring>>,
+}
+
+/// What the system says about a block device.
+#[derive(Clone, Copy)]
+struct Device {
+    geometry: Geometry,
+    /// The number of its attachment (`diskseq`, Linux 5.15), which other media under its device number do not have.
+    sequence: Option<u64>,
 }
 
 /// The state that an operation on another thread needs too.
@@ -148,14 +156,14 @@ impl FileStore {
         let mode = if how.read_only || how.shared { Mode::Shared } else { Mode::Exclusive };
         // Before anything about the file changes.
         let claim = Claim::new(&file, &metadata, &name, mode, owner).map_err(|reason| wrong(&reason))?;
-        let geometry = is_device.then(|| geometry(metadata.rdev()));
+        let device = is_device.then(|| Device::of(metadata.rdev()));
         let length =
             if is_device { (&*file).seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
         let size = how.size_bytes.unwrap_or(length);
         if length > size {
             return Err(wrong(&format!("it has {length} bytes, more than the requested {size}")));
         }
-        let alignment = geometry.map_or(FILE_ALIGNMENT, |geometry| geometry.logical_bytes);
+        let alignment = device.map_or(FILE_ALIGNMENT, |device| device.geometry.logical_bytes);
         if how.direct && !size.is_multiple_of(alignment.into()) {
             return Err(wrong(&format!("{size} bytes are not a multiple of {alignment}, as 'direct' needs")));
         }
@@ -179,7 +187,7 @@ impl FileStore {
             file,
             size_bytes: AtomicU64::new(size),
             direct: how.direct.then(|| Direct::new(alignment)),
-            geometry,
+            device,
             is_read_only: how.read_only,
             state: Arc::new(State { name, is_broken: AtomicBool::new(false), _claim: Some(claim) }),
             ring,
@@ -210,7 +218,7 @@ impl FileStore {
 
 impl Store for FileStore {
     fn kind(&self) -> &'static str {
-        if self.geometry.is_some() { "dev" } else { "file" }
+        if self.device.is_some() { "dev" } else { "file" }
     }
 
     fn size_bytes(&self) -> u64 {
@@ -222,11 +230,16 @@ impl Store for FileStore {
     }
 
     fn lasting_name(&self) -> Option<String> {
-        // A file that replaces this one may have its number, but not its time of birth, where the file system tells it.
+        // Another process would not know that writes may be lost.
+        self.state.check().ok()?;
         let metadata = self.file.metadata().ok()?;
+        if let Some(device) = self.device {
+            return Some(format!("device {}:{}", metadata.rdev(), device.sequence?));
+        }
+        // A file that replaces this one may have its number, but not its time of birth, where the file system tells it.
         let born = metadata.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
         let born = born.map_or(0, |since| since.as_nanos());
-        Some(format!("{}:{}:{}:{born}", metadata.dev(), metadata.ino(), metadata.rdev()))
+        Some(format!("file {}:{}:{born}", metadata.dev(), metadata.ino()))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
@@ -333,7 +346,7 @@ impl Store for FileStore {
     }
 
     fn geometry(&self) -> Option<Geometry> {
-        self.geometry
+        self.device.map(|device| device.geometry)
     }
 
     fn granularity_bytes(&self) -> Option<u32> {
@@ -375,7 +388,7 @@ impl Store for FileStore {
             return Err(StoreError::ReadOnly);
         }
         let is_whole = self.direct.is_none() || size_bytes.is_multiple_of(FILE_ALIGNMENT.into());
-        if self.geometry.is_some() || size_bytes == 0 || i64::try_from(size_bytes).is_err() || !is_whole {
+        if self.device.is_some() || size_bytes == 0 || i64::try_from(size_bytes).is_err() || !is_whole {
             return Err(StoreError::FixedSize(self.kind()));
         }
         if size_bytes < self.size_bytes.load(Ordering::Relaxed) {
@@ -400,18 +413,22 @@ impl Store for FileStore {
 }
 
 /// The geometry of a device in sysfs; a partition has its disk's queue.
-fn geometry(device: u64) -> Geometry {
-    let folder = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-    let number = |name: &str| {
-        [format!("{folder}/queue/{name}"), format!("{folder}/../queue/{name}")]
-            .iter()
-            .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok())
-    };
-    let logical_bytes = number("logical_block_size").unwrap_or(512);
-    Geometry {
-        logical_bytes,
-        physical_bytes: number("physical_block_size").unwrap_or(logical_bytes),
-        is_rotational: number("rotational") == Some(1),
+impl Device {
+    fn of(number: u64) -> Self {
+        // What a partition lacks its disk has.
+        let folder = format!("/sys/dev/block/{}:{}", major(number), minor(number));
+        let read = |name: &str| {
+            let paths = [format!("{folder}/{name}"), format!("{folder}/../{name}")];
+            paths.iter().find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok())
+        };
+        let bytes = |name: &str| u32::try_from(read(name)?).ok();
+        let logical_bytes = bytes("queue/logical_block_size").unwrap_or(512);
+        let geometry = Geometry {
+            logical_bytes,
+            physical_bytes: bytes("queue/physical_block_size").unwrap_or(logical_bytes),
+            is_rotational: read("queue/rotational") == Some(1),
+        };
+        Self { geometry, sequence: read("diskseq") }
     }
 }
 
@@ -450,6 +467,19 @@ mod tests {
             let _ = state.lost(&std::io::Error::from_raw_os_error(errno));
             assert_eq!(state.check().is_err(), is_lost, "{errno}");
         }
+    }
+
+    #[test]
+    fn what_may_be_lost_has_no_lasting_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let how = OpenOptions { size_bytes: Some(1 << 20), ..OpenOptions::default() };
+        let store = FileStore::open(&folder.path().join("disk"), how).unwrap();
+        let name = store.lasting_name().unwrap();
+        let _ = store.state.lost(&std::io::Error::from_raw_os_error(libc::EIO));
+        assert_eq!(store.lasting_name(), None);
+        drop(store);
+        let store = FileStore::open(&folder.path().join("disk"), how).unwrap();
+        assert_eq!(store.lasting_name(), Some(name));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub trait Store: Send + Sync {
     fn has_volatile_cache(&self) -> bool;
 
     /// Returns a name of its data that every process sees which opens the same ones, and that other data do not have; `None` where
-    /// the data end with the process. Initiators may go on after a restart with a disk whose store has the same name.
+    /// the data end with the process or may already be lost. Initiators may go on after a restart with a disk whose store has the same name.
     fn lasting_name(&self) -> Option<String> {
         None
     }

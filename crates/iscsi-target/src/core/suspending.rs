@@ -47,7 +47,7 @@ impl Core {
         } else if serving.log_out_by.is_some() {
             Some("its initiator was asked to log out")
         } else if !serving.view.units.iter().flatten().all(lasts) {
-            Some("the data of a disk end with the process")
+            Some("the data of a disk end with the process, or may be lost already")
         } else {
             None
         };

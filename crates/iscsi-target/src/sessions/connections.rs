@@ -51,7 +51,10 @@ impl Connections {
             let most = self.addresses.values().map(|from| &from.logins).max_by_key(|logins| logins.len());
             let most = most.filter(|logins| logins.len() > own.max(1));
             let Some(&oldest) = most.and_then(BTreeSet::first) else {
-                return Err("the limit of connections is reached");
+                return Err(match self.all.len() >= limits.connections {
+                    true => "the limit of connections is reached",
+                    false => "the limit of logins in progress is reached",
+                });
             };
             evicted = self.leave(oldest);
         }

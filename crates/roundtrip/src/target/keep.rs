@@ -36,13 +36,19 @@ pub(super) struct Inherited {
     pub(super) has_stored: bool,
 }
 
-/// Takes the listening sockets of socket activation and the sessions of the process before.
-pub(super) fn inherited() -> anyhow::Result<Inherited> {
-    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-    let names: Vec<&str> = names.split(':').collect();
-    let mut passed = listenfd::ListenFd::from_env();
+/// The descriptors that the service manager passes.
+pub(super) fn passed() -> listenfd::ListenFd {
+    let passed = listenfd::ListenFd::from_env();
     // Nothing else could be opened beside many sessions.
     sandbox::open_files::provide(passed.len());
+    passed
+}
+
+/// Takes the listening sockets of socket activation and the sessions of the process before. A signal that ended the process from here on
+/// would end those, too.
+pub(super) fn inherited(mut passed: listenfd::ListenFd) -> anyhow::Result<Inherited> {
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let names: Vec<&str> = names.split(':').collect();
     let (mut inherited, mut sockets, mut states) = (Inherited::default(), Vec::new(), Vec::new());
     for index in 0..passed.len() {
         match names.get(index) {
