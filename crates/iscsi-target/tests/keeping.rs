@@ -543,6 +543,31 @@ fn mode_parameters_go_on() {
     target.stop();
 }
 
+/// RECEIVE COPY RESULTS tells the end of a copy that was asked for before.
+#[test]
+fn results_of_copies_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = start(disk(folder.path()), |_| ());
+    let mut client = log_in(&target, 1);
+    let naa = client.read(0, &[0x12, 1, 0x83, 0, 255, 0], 255).0[8..16].to_vec();
+    let mut cscd = vec![0xe4, 0, 0, 0, 1, 3, 0, 8];
+    cscd.extend(naa);
+    cscd.resize(32, 0);
+    // List identifier 7: a block from LBA 0 to LBA 8.
+    let mut list = vec![7, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
+    list.extend(cscd);
+    list.extend([2, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[13]) = (0x83, list.len() as u8);
+    assert_eq!(client.write(0, &cdb, &list).0, 0);
+    let target = next(&target.suspend(PATIENCE), disk(folder.path()), |_| ());
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[2], cdb[13]) = (0x84, 7, 255);
+    let result = client.read(0, &cdb, 255).0;
+    assert_eq!(result, [0, 0, 0, 8, 1, 0, 1, 0, 0, 0, 2, 0], "done, a segment, 512 bytes");
+    target.stop();
+}
+
 /// A logout that has begun is answered.
 #[test]
 fn logouts_end() {

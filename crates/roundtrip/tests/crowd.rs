@@ -186,3 +186,26 @@ fn a_stop_and_a_kill_end_at_once_under_busy_sessions() {
         assert!(!output.status.success());
     }
 }
+
+/// A write that a unit attention ends has written nothing, and is not expected to be read.
+#[test]
+fn a_verified_load_knows_which_writes_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("target.toml");
+    let write = |more: &str| std::fs::write(&file, format!("[luns]\n0 = 'ram:1M'\n{more}")).unwrap();
+    write("");
+    let target = Target::start(&["--config", file.to_str().unwrap()]);
+    let mut bench = roundtrip();
+    bench.args(["bench", &target.url(0), "--rw", "randrw", "--size", "1M", "--iodepth", "8", "--verify"]);
+    bench.args(["--runtime", "3s", "--ramp", "0s", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let load = bench.spawn().unwrap();
+    until_sockets(target.id(), 2);
+    for turn in 0..20 {
+        std::thread::sleep(Duration::from_millis(100));
+        write(if turn % 2 == 0 { "1 = 'zero:1G'\n" } else { "" });
+        target.hang_up();
+    }
+    let run = &result(load)["runs"][0];
+    assert!(run["errors"].as_u64().unwrap() > 0, "{run}");
+    assert_eq!(run["mismatched_blocks"], 0, "{run}");
+}

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::{CONCURRENT_COPIES_MAX, COPY_BYTES_MAX, CSCDS_MAX, DESCRIPTORS_BYTES_MAX, SEGMENTS_MAX};
 use crate::nexus::Nexus;
 use crate::plan::Segment;
@@ -21,8 +23,9 @@ pub(crate) const DESCRIPTOR_TYPES: [u8; 3] = [BLOCK_TO_BLOCK, BLOCK_TO_BLOCK_OFF
 #[derive(Debug, Default)]
 pub struct Copies(Mutex<VecDeque<CopyResult>>);
 
-#[derive(Debug)]
-struct CopyResult {
+/// The result of a copy, as another process takes it over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyResult {
     nexus: String,
     list_identifier: u8,
     segments: u16,
@@ -34,6 +37,18 @@ struct CopyResult {
 const RESULTS_MAX: usize = 256;
 
 impl Copies {
+    /// Returns what the next process takes over.
+    #[must_use]
+    pub(crate) fn carried(&self) -> Vec<CopyResult> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// Takes over the results of the process before.
+    pub(crate) fn carry(&self, results: &[CopyResult]) {
+        let results = results.iter().take(RESULTS_MAX).cloned().collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = results;
+    }
+
     /// Records the end of a copy, in place of an earlier one of this nexus with the same identifier.
     pub fn ended(&self, nexus: &Nexus, list_identifier: u8, copied: &[Segment], is_complete: bool) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

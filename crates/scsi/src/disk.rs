@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cdb::Extent;
 use crate::command::{Command, Transfer};
-use crate::copy_results::Copies;
+use crate::copy_results::{Copies, CopyResult};
 use crate::loading::Loading;
 use crate::mode::{ModeParameters, ModeValues};
 use crate::nexus::Nexus;
@@ -94,19 +94,25 @@ pub struct Durable {
 pub struct Carried {
     mode: ModeValues,
     reservations: CarriedReservations,
+    copies: Vec<CopyResult>,
 }
 
 impl Shared {
     /// Returns what the next process takes over.
     #[must_use]
     pub fn carried(&self) -> Carried {
-        Carried { mode: self.mode.values(), reservations: self.reservations.carried() }
+        Carried {
+            mode: self.mode.values(),
+            reservations: self.reservations.carried(),
+            copies: self.copies.carried(),
+        }
     }
 
     /// Takes over the state of the process before. Must be called before the disk is presented, after [`Self::restore`].
     pub fn carry(&self, carried: &Carried) {
         self.mode.set(carried.mode);
         self.reservations.carry(&carried.reservations);
+        self.copies.carry(&carried.copies);
     }
 
     /// Restores saved state. Must be called before the disk is presented.

@@ -109,19 +109,27 @@ impl Session {
         Ok(found)
     }
 
+    /// Runs a command, and again after unit attentions (power on, reset, changed disks), which are told once each and may come at any time.
+    ///
+    /// # Errors
+    /// When the session fails.
+    pub(crate) fn attentive(&mut self, cdb: [u8; 16], direction: Direction) -> Result<Reply, InitiatorError> {
+        let mut reply = self.command(cdb, direction)?;
+        for _ in 0..ATTENTIONS {
+            if !SenseCodes::read(&reply.sense).is_some_and(SenseCodes::is_unit_attention) {
+                break;
+            }
+            reply = self.command(cdb, direction)?;
+        }
+        Ok(reply)
+    }
+
     /// Reads the capacity of the disk.
     ///
     /// # Errors
     /// When the command or the session fails.
     pub fn capacity(&mut self) -> Result<Capacity, InitiatorError> {
-        let mut reply = self.command(commands::read_capacity_16(), Direction::In(32))?;
-        // Unit attentions (power on, reset, changed disks) are told once each, and may come at any time.
-        for _ in 0..ATTENTIONS {
-            if !SenseCodes::read(&reply.sense).is_some_and(SenseCodes::is_unit_attention) {
-                break;
-            }
-            reply = self.command(commands::read_capacity_16(), Direction::In(32))?;
-        }
+        let reply = self.attentive(commands::read_capacity_16(), Direction::In(32))?;
         let fields =
             (reply.data.first_chunk::<8>(), reply.data.get(8..12).and_then(|b| b.first_chunk::<4>()));
         match fields {

@@ -59,11 +59,19 @@ fn check(head: &[u8], body: &[u8]) -> u64 {
     })
 }
 
+/// What a written block may hold: the last generation whose write succeeded, 0 for what was there before, and those of the writes since
+/// then, which have failed or are in flight.
+#[derive(Clone, Copy, Debug, Default)]
+struct Generations {
+    certain: u32,
+    last: u32,
+}
+
 /// The blocks that a run has written, to verify reads.
 #[derive(Debug)]
 pub struct Ledger {
     seed: u64,
-    generations: HashMap<u64, u32>,
+    generations: HashMap<u64, Generations>,
     limit: usize,
 }
 
@@ -82,9 +90,16 @@ impl Ledger {
         if self.generations.len() >= self.limit && !self.generations.contains_key(&lba) {
             return 1;
         }
-        let generation = self.generations.entry(lba).or_insert(0);
-        *generation += 1;
-        *generation
+        let generations = self.generations.entry(lba).or_default();
+        generations.last += 1;
+        generations.last
+    }
+
+    /// Records that the last write of block `lba` succeeded. One that failed may have been done or not.
+    pub fn wrote(&mut self, lba: u64) {
+        if let Some(generations) = self.generations.get_mut(&lba) {
+            generations.certain = generations.last;
+        }
     }
 
     /// Fills a block of this run with a generation.
@@ -92,7 +107,7 @@ impl Ledger {
         fill_block(block, self.seed, lba, generation);
     }
 
-    /// Returns the written blocks, in ascending order.
+    /// Returns the blocks that writes were sent for, in ascending order.
     #[must_use]
     pub fn written(&self) -> Vec<u64> {
         let mut all: Vec<u64> = self.generations.keys().copied().collect();
@@ -106,7 +121,7 @@ impl Ledger {
     /// # Errors
     /// The kind of corruption.
     pub fn judge(&self, block: &[u8], lba: u64) -> Result<(), Mismatch> {
-        let expected = self.generations.get(&lba).copied();
+        let expected = self.generations.get(&lba).filter(|written| written.certain > 0);
         if block.iter().all(|&b| b == 0) {
             return if expected.is_some() { Err(Mismatch::Lost) } else { Ok(()) };
         }
@@ -124,8 +139,10 @@ impl Ledger {
         }
         let found = word(16) as u32;
         match expected {
-            Some(expected) if found != expected || word(0) != self.seed => {
-                Err(Mismatch::Stale { expected, found })
+            Some(&Generations { certain, last })
+                if !(certain..=last).contains(&found) || word(0) != self.seed =>
+            {
+                Err(Mismatch::Stale { expected: last, found })
             }
             _ => Ok(()),
         }
@@ -140,6 +157,7 @@ mod tests {
     fn each_kind_of_corruption_is_distinguished() {
         let mut ledger = Ledger::new(9);
         let generation = ledger.writing(5);
+        ledger.wrote(5);
         let mut block = [0; 512];
         ledger.fill(&mut block, 5, generation);
         assert_eq!(ledger.judge(&block, 5), Ok(()));
@@ -152,6 +170,35 @@ mod tests {
             assert!(ledger.judge(&torn, 5).is_err(), "byte {at}");
         }
         ledger.writing(5);
+        ledger.wrote(5);
         assert_eq!(ledger.judge(&block, 5), Err(Mismatch::Stale { expected: 2, found: 1 }));
+    }
+
+    #[test]
+    fn a_failed_write_may_have_been_done_or_not() {
+        let mut ledger = Ledger::new(9);
+        let block = |ledger: &Ledger, generation| {
+            let mut block = [0; 512];
+            ledger.fill(&mut block, 5, generation);
+            block
+        };
+        // The first one fails: what was there before is there, or what it wrote.
+        ledger.writing(5);
+        assert_eq!(ledger.judge(&[0; 512], 5), Ok(()));
+        assert_eq!(ledger.judge(&block(&ledger, 1), 5), Ok(()));
+        ledger.writing(5);
+        ledger.wrote(5);
+        ledger.writing(5);
+        ledger.writing(5);
+        for generation in 2..=4 {
+            assert_eq!(ledger.judge(&block(&ledger, generation), 5), Ok(()));
+        }
+        for found in [1, 5] {
+            let stale = Err(Mismatch::Stale { expected: 4, found });
+            assert_eq!(ledger.judge(&block(&ledger, found), 5), stale);
+        }
+        assert_eq!(ledger.judge(&[0; 512], 5), Err(Mismatch::Lost));
+        ledger.wrote(5);
+        assert!(ledger.judge(&block(&ledger, 3), 5).is_err());
     }
 }

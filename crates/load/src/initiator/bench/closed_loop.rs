@@ -302,8 +302,11 @@ impl<'a> Loop<'a> {
                 )
             });
         }
-        if self.ledger.is_some() {
+        if let Some(ledger) = &mut self.ledger {
             self.busy_lbas.remove(&slot.lba);
+            if slot.operation == Operation::Write && transfer.failure.is_none() {
+                (slot.lba..slot.lba + u64::from(slot.blocks)).for_each(|lba| ledger.wrote(lba));
+            }
             if slot.operation == Operation::Read && transfer.failure.is_none() {
                 self.verified += u64::from(slot.blocks);
                 self.mismatched += u64::from(slot.damaged);

@@ -38,7 +38,7 @@ impl Loop<'_> {
         for run in written.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(most)) {
             let blocks = run.len() as u32;
             let cdb = commands::read_write(false, run[0], blocks);
-            let reply = session.command(cdb, Direction::In(blocks * self.block_bytes))?;
+            let reply = session.attentive(cdb, Direction::In(blocks * self.block_bytes))?;
             let mut contents = reply.data.chunks_exact(self.block_bytes as usize);
             for &lba in run {
                 self.verified += 1;
