@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # How many instructions the target's thread takes for one command, outside the kernel: callgrind counts them, so a
-# noisy machine sees a regression that a clock would not. Compares with the figures of docs/instructions.tsv; with
+# noisy machine sees a regression that a clock would not. The counts depend on how often the thread looks for more before it sleeps, and
+# so on what else runs: build the program of before, too, and compare within the hour. Compares with the figures of docs/instructions.tsv; with
 # --keep writes them there.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -197,6 +197,11 @@ impl Metrics {
             none(totals.connections),
         )?;
         w.counters("roundtrip_logins", "Logins that succeeded", none(totals.logins))?;
+        w.counters(
+            "roundtrip_sessions_continued",
+            "Sessions of the process before that went on",
+            none(totals.continued),
+        )?;
         let mut refused = std::collections::BTreeMap::new();
         for (&status, &count) in &totals.refused {
             *refused.entry(login_status_name(status)).or_insert(0_u64) += count;

@@ -63,6 +63,7 @@ struct Entries {
     removed: Totals,
     accepted: u64,
     logins: u64,
+    continued: u64,
     refused: BTreeMap<u16, u64>,
 }
 
@@ -73,6 +74,8 @@ pub struct Totals {
     pub connections: u64,
     /// Logins that succeeded.
     pub logins: u64,
+    /// Sessions of the process before that went on.
+    pub continued: u64,
     /// Logins that were refused, by login status (RFC 7143 11.13.5).
     pub refused: BTreeMap<u16, u64>,
     /// Commands served.
@@ -133,6 +136,11 @@ impl Board {
         lock(&self.0).logins += 1;
     }
 
+    /// A session of the process before goes on.
+    pub(crate) fn continued(&self) {
+        lock(&self.0).continued += 1;
+    }
+
     /// A login was refused.
     pub(crate) fn refused(&self, status: Status) {
         *lock(&self.0).refused.entry(status.0).or_default() += 1;
@@ -143,6 +151,7 @@ impl Board {
         let mut totals = Totals {
             connections: entries.accepted,
             logins: entries.logins,
+            continued: entries.continued,
             refused: entries.refused.clone(),
             ..entries.removed.clone()
         };

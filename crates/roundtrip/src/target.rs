@@ -206,12 +206,8 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
     };
     let (stop, hangup, user_signal): (Stop, Arc<AtomicBool>, Arc<AtomicBool>) =
         signals().context("cannot install signal handlers").map_err(Failure::Work)?;
-    let keep::Inherited { listeners: inherited, kept, has_stored } =
-        keep::inherited(passed).map_err(Failure::Usage)?;
+    let keep::Inherited { listeners: inherited, stored } = keep::inherited(passed).map_err(Failure::Usage)?;
     let mut notify = Notify::connect().context("NOTIFY_SOCKET").map_err(Failure::Work)?;
-    if has_stored {
-        keep::forget_stored(&notify);
-    }
     check_cpus(&args.cpus).map_err(Failure::Usage)?;
     let file = read(args).map_err(Failure::Usage)?;
     let mut disks = OpenDisks::default();
@@ -270,7 +266,7 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
 
     let sandbox = prepared.lock().map_err(|e| usage(e.into()))?;
     tracing::info!("sandbox: {sandbox}");
-    let target = bound.start_with(kept).map_err(|e| usage(e.into()))?;
+    let target = bound.start_with(stored.take(&notify)).map_err(|e| usage(e.into()))?;
     for (address, group) in target.addresses().iter().zip(&groups) {
         let reached =
             |reached: &Option<Vec<u16>>| reached.as_ref().is_none_or(|groups| groups.contains(group));

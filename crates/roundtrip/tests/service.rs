@@ -104,6 +104,28 @@ fn many_sessions_outlive_a_restart() {
     manager.stop();
 }
 
+/// A process that cannot start leaves the sessions to the next one.
+#[test]
+fn sessions_outlive_a_start_that_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("target.toml");
+    let disk = folder.path().join("disk");
+    let right = format!("iqn = '{IQN}'\nluns.0 = 'file:{},size=16M'\n", disk.display());
+    std::fs::write(&file, &right).unwrap();
+    let mut manager = Manager::start("127.0.0.1:0", &["--keep-sessions", "--config", file.to_str().unwrap()]);
+    let options = SessionOptions { patience: Duration::from_secs(5), ..SessionOptions::default() };
+    let mut session = Session::open(&manager.url().parse().unwrap(), &options).unwrap();
+    assert!(session.capacity().is_ok());
+    for wrong in ["iqn = 7", "iqn = 'iqn.2026-11.example:x'\nluns.0 = 'file:/nowhere'"] {
+        std::fs::write(&file, wrong).unwrap();
+        assert_eq!(manager.fail(|| std::fs::write(&file, &right).unwrap()), "failed 2, stored 2");
+        assert!(session.capacity().is_ok());
+    }
+    assert_eq!(manager.restart("restart"), 2);
+    assert!(session.capacity().is_ok());
+    manager.stop();
+}
+
 /// What was kept goes on once: a process that is killed leaves nothing that a later one could take for its own.
 #[test]
 fn what_a_killed_process_had_taken_over_ends_with_it() {

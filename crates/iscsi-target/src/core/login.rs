@@ -135,6 +135,7 @@ impl Core {
         self.statistics.initiator_name.clone_from(&login.initiator_name);
         self.statistics.target.clone_from(&login.target_name);
         let (initiator, target_name) = (&login.initiator_name, &login.target_name);
+        self.shared.board.continued();
         tracing::info!(target: "audit", peer = %self.statistics.peer, initiator, target_name, "session goes on");
         let view = self.shared.begin_view(&session, self.statistics.peer.ip());
         self.serve(login, session, view);

@@ -71,7 +71,7 @@ impl Core {
     /// The target stops.
     pub(super) fn stopped(&mut self, serving: &mut Serving) -> ConnectionEnd {
         if serving.suspending.is_some() {
-            return self.not_kept(serving, "a command of it was not done in time");
+            return self.not_kept(serving, "a command or an exchange of it was not done in time");
         }
         serving.protocol.announce_drop(&mut self.outgoing);
         ConnectionEnd::Stopping

@@ -31,9 +31,15 @@ const STATE_BYTES_MAX: u64 = 2 << 30;
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     pub(super) listeners: Vec<TcpListener>,
-    pub(super) kept: Kept,
-    /// Whether its store has descriptors of ours.
-    pub(super) has_stored: bool,
+    pub(super) stored: Stored,
+}
+
+/// What its store has of the process before. It stays there until the sessions go on, for the case that this process does not get so far.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    kept: Kept,
+    states: Vec<File>,
+    is_there: bool,
 }
 
 /// The descriptors that the service manager passes.
@@ -44,54 +50,78 @@ pub(super) fn passed() -> listenfd::ListenFd {
     passed
 }
 
-/// Takes the listening sockets of socket activation and the sessions of the process before. A signal that ended the process from here on
-/// would end those, too.
+/// Takes the listening sockets of socket activation, and reads the sessions of the process before.
 pub(super) fn inherited(mut passed: listenfd::ListenFd) -> anyhow::Result<Inherited> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let names: Vec<&str> = names.split(':').collect();
-    let (mut inherited, mut sockets, mut states) = (Inherited::default(), Vec::new(), Vec::new());
+    let (mut listeners, mut stored) = (Vec::new(), Stored::default());
+    let (mut sockets, mut states) = (Vec::new(), Vec::new());
     for index in 0..passed.len() {
         match names.get(index) {
             // That it listens is not checked there, nor needed here.
             Some(&SESSION) => {
-                inherited.has_stored = true;
+                stored.is_there = true;
                 let socket = passed.take_tcp_listener(index).ok().flatten();
                 sockets.extend(socket.map(|socket| TcpStream::from(OwnedFd::from(socket))));
             }
             Some(&STATE) => {
-                inherited.has_stored = true;
+                stored.is_there = true;
                 states.extend(passed.take_raw_fd(index).ok().flatten());
             }
             _ => {
                 let listener = passed
                     .take_tcp_listener(index)
                     .context("a socket of the service manager does not listen for TCP")?;
-                inherited.listeners.extend(listener);
+                listeners.extend(listener);
             }
         }
     }
     for state in states {
-        match state_of(state) {
-            Ok(Some(text)) => match Kept::new(&text, std::mem::take(&mut sockets)) {
-                Ok(kept) => inherited.kept = kept,
+        let mut text = Vec::new();
+        match state_of(state, &mut text) {
+            Ok(file) => stored.states.push(file),
+            Err(error) => {
+                tracing::warn!("cannot read the state of the kept sessions: {error}");
+                continue;
+            }
+        }
+        if !text.is_empty() {
+            match Kept::new(&text, std::mem::take(&mut sockets)) {
+                Ok(kept) => stored.kept = kept,
                 Err(error) => tracing::warn!("{error}; their initiators log in again"),
-            },
-            Ok(None) => {}
-            Err(error) => tracing::warn!("cannot read the state of the kept sessions: {error}"),
+            }
         }
     }
-    Ok(inherited)
+    Ok(Inherited { listeners, stored })
 }
 
-/// Reads a state and empties its file: sessions go on once, also where the store keeps the file. The descriptor itself stays open, as it
-/// cannot be closed by its number without `unsafe`.
-fn state_of(descriptor: std::os::fd::RawFd) -> std::io::Result<Option<Vec<u8>>> {
+/// Reads a state. The descriptor itself stays open, as it cannot be closed by its number without `unsafe`.
+fn state_of(descriptor: std::os::fd::RawFd, text: &mut Vec<u8>) -> std::io::Result<File> {
     let path = format!("/proc/self/fd/{descriptor}");
     let mut file = File::options().read(true).write(true).open(path)?;
-    let mut text = Vec::new();
-    (&mut file).take(STATE_BYTES_MAX).read_to_end(&mut text)?;
-    file.set_len(0)?;
-    Ok((!text.is_empty()).then_some(text))
+    (&mut file).take(STATE_BYTES_MAX).read_to_end(text)?;
+    Ok(file)
+}
+
+impl Stored {
+    /// Makes the sessions those of this process alone: sessions go on once, also where the store keeps the state. A signal that ended the
+    /// process from here on would end them, too, if it were not handled.
+    pub(super) fn take(self, notify: &Notify) -> Kept {
+        if !self.is_there {
+            return Kept::default();
+        }
+        // One that is not empty would be read again, behind what the initiators have done since.
+        let emptied: std::io::Result<()> = self.states.iter().try_for_each(|state| state.set_len(0));
+        notify.forget(SESSION);
+        notify.forget(STATE);
+        if let Err(error) = emptied {
+            tracing::warn!(
+                "cannot empty the state of the kept sessions: {error}; their initiators log in again"
+            );
+            return Kept::default();
+        }
+        self.kept
+    }
 }
 
 /// The means to keep sessions, made before the sandbox closes, which allows none of this.
@@ -116,8 +146,9 @@ impl Keeper {
         match self.give(&kept, notify) {
             Ok(()) => tracing::info!(target: "audit", sessions, "sessions kept for the next process"),
             Err(error) => {
-                // Without it, the next process closes what sockets the manager may have.
+                // Without it, the next process closes what sockets the manager may have; the initiators need not wait for that.
                 let _ = self.state.set_len(0);
+                kept.sockets().for_each(|socket| drop(socket.shutdown(std::net::Shutdown::Both)));
                 tracing::error!(sessions, "cannot keep sessions: {error:#}; their initiators log in again");
             }
         }
@@ -146,10 +177,4 @@ impl Keeper {
         anyhow::ensure!(count > 0, "the service manager has not taken them within {TAKES:?}");
         Ok(())
     }
-}
-
-/// Has the service manager close what it has stored for this process: from here on the sessions are its own.
-pub(super) fn forget_stored(notify: &Notify) {
-    notify.forget(SESSION);
-    notify.forget(STATE);
 }

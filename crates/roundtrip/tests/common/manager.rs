@@ -59,6 +59,16 @@ impl Manager {
         stored
     }
 
+    /// Has the program restarted, and again when it has failed and `mend` was called; returns how it failed.
+    pub fn fail(&mut self, mend: impl FnOnce()) -> String {
+        writeln!(self.input.as_mut().unwrap(), "fail").unwrap();
+        let failed = self.until("failed ");
+        mend();
+        writeln!(self.input.as_mut().unwrap(), "start").unwrap();
+        self.until("READY=1");
+        failed
+    }
+
     pub fn stop(mut self) {
         drop(self.input.take());
         self.until("STOPPING=1");

@@ -1,6 +1,7 @@
 # A service manager for one process: holds a listening socket, a notification socket and a store of descriptors (as systemd does; the
 # packages are tested with systemd itself), starts the program with them, prints what it is told, a line each, and ends the program when
-# its own input ends. Lines of its input: "restart" ends the program and starts it again, "kill" does so with SIGKILL.
+# its own input ends. Lines of its input: "restart" ends the program and starts it again, "kill" does so with SIGKILL;
+# after "fail" it ends by itself, and starts again after the next line.
 # Arguments: address, port, program, its arguments.
 import os, resource, select, signal, socket, sys, time
 
@@ -64,7 +65,8 @@ def wait(seconds):
 
 
 def end(number):
-    os.kill(child, number)
+    if number:
+        os.kill(child, number)
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         ready, _, _ = select.select([told], [], [], 0 if ended else 0.01)
@@ -87,6 +89,10 @@ while status is None:
         end(signal.SIGKILL if line == "kill" else signal.SIGTERM)
         print("stored %d" % len(store), flush=True)
         child = start()
+        if line == "fail":
+            print("failed %d, stored %d" % (os.waitstatus_to_exitcode(end(None)), len(store)), flush=True)
+            sys.stdin.readline()
+            child = start()
         print("restarted pid %d after %.1f ms" % (child, 1e3 * (time.monotonic() - begun)), flush=True)
     ended, outcome = os.waitpid(child, os.WNOHANG)
     status = outcome if ended else None
