@@ -4,7 +4,7 @@
 use std::fmt::Error;
 
 use iscsi_target::counters::BOUNDS_US;
-use iscsi_target::{NodeOverview, Operation};
+use iscsi_target::{LimitUse, NodeOverview, Operation};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue};
 use prometheus_client::metrics::MetricType;
@@ -178,7 +178,7 @@ impl Metrics {
     }
 
     fn write(&self, w: &mut Writer<'_>) -> Result<(), Error> {
-        let Snapshot { uptime, send, draining, nodes, connections, reservations, totals, .. } =
+        let Snapshot { uptime, send, draining, nodes, connections, reservations, totals, limits, .. } =
             &self.snapshot;
         let info = vec![("version", env!("CARGO_PKG_VERSION").to_owned()), ("send", send.clone())];
         w.gauges("roundtrip_build", "Version and send policy", [(info, 1_i64)])?;
@@ -212,6 +212,15 @@ impl Metrics {
             "roundtrip_reservations",
             "Disks with a registration or a reservation",
             none(as_gauge(reservations.len())),
+        )?;
+        let by_limit = |value: fn(&LimitUse) -> usize| {
+            limits.iter().map(move |one| (vec![("limit", one.limit.to_owned())], as_gauge(value(one))))
+        };
+        w.gauges("roundtrip_limit", "Limits that all initiators share", by_limit(|one| one.most))?;
+        w.gauges(
+            "roundtrip_limit_used",
+            "How much of a limit is in use: a count, or bytes",
+            by_limit(|one| one.used),
         )?;
         self.write_disks(w)?;
         w.counters("roundtrip_commands", "SCSI commands received", none(totals.commands))?;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use iscsi_target::{
-    ConnectionStatistics, NodeOverview, ReservationsOverview, RunningTarget, SessionOverview, Totals,
+    ConnectionStatistics, LimitUse, NodeOverview, ReservationsOverview, RunningTarget, SessionOverview,
+    Totals,
 };
 use serde_json::{Value, json};
 
@@ -26,6 +27,8 @@ pub struct Snapshot {
     pub reservations: Vec<ReservationsOverview>,
     /// Sums over all connections since the start.
     pub totals: Totals,
+    /// How much of the limits that all initiators share is in use.
+    pub limits: Vec<LimitUse>,
 }
 
 impl Snapshot {
@@ -42,6 +45,7 @@ impl Snapshot {
             connections: target.statistics().into_iter().filter(|one| one.open).collect(),
             reservations: target.reservations(),
             totals: target.totals(),
+            limits: target.limits(),
         }
     }
 
@@ -59,6 +63,7 @@ impl Snapshot {
             "sessions": self.sessions.len(),
             "connections": self.connections.len(),
             "totals": self.totals,
+            "limits": self.limits,
         })
     }
 

@@ -82,6 +82,11 @@ impl Inbound {
         false
     }
 
+    /// Returns the claimed bytes.
+    pub(crate) fn used(&self) -> usize {
+        lock(&self.state).bytes
+    }
+
     /// Sets since when the target waits for a connection's PDU; `None` while it executes for the connection.
     pub(crate) fn set_waiting(&self, id: u64, since: Option<Instant>) {
         if let Some(holder) = lock(&self.state).holders.get_mut(&id) {

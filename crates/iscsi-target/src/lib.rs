@@ -62,7 +62,7 @@ pub use config::{
 pub use counters::{DiskCounts, Operation};
 pub use error::{ConnectionEnd, TargetError};
 pub use kept::{Kept, KeptError};
-pub use overview::{DiskOverview, NodeOverview, ReservationsOverview, SessionOverview};
+pub use overview::{DiskOverview, LimitUse, NodeOverview, ReservationsOverview, SessionOverview};
 pub use policy::{BusyCount, SendPolicy};
 pub use scsi::ports::AccessState;
 pub use server::{BoundTarget, RunningTarget};

@@ -47,7 +47,6 @@ impl Memory {
     }
 
     /// Returns the claimed bytes.
-    #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

@@ -16,6 +16,31 @@ use crate::node::Node;
 use crate::session::Session;
 use crate::shared::Shared;
 
+/// How much of a limit of the whole target is in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LimitUse {
+    /// Its name, as in [`Limits`](crate::Limits).
+    pub limit: &'static str,
+    /// In use: a count, or bytes.
+    pub used: usize,
+    /// The most.
+    pub most: usize,
+}
+
+/// Returns the limits that all initiators share.
+pub(crate) fn limits(shared: &Shared) -> Vec<LimitUse> {
+    let (limits, sessions) = (&shared.config.limits, &shared.sessions);
+    [
+        ("connections", sessions.connections(), limits.connections),
+        ("logins", sessions.logins(), limits.logins),
+        ("sessions", sessions.sessions(), limits.sessions),
+        ("memory_bytes", shared.memory.used(), limits.memory_bytes),
+        ("receive_bytes", shared.inbound.used(), limits.receive_bytes),
+    ]
+    .map(|(limit, used, most)| LimitUse { limit, used, most })
+    .into()
+}
+
 /// A target node.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeOverview {

@@ -27,7 +27,7 @@ use crate::kept::{Kept, KeptSession, Quiet};
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 use crate::node::Nodes;
-use crate::overview::{self, NodeOverview, ReservationsOverview, SessionOverview};
+use crate::overview::{self, LimitUse, NodeOverview, ReservationsOverview, SessionOverview};
 use crate::placement::{self, Place};
 use crate::session::Session;
 use crate::sessions::{EndedConnection, Sessions};
@@ -280,6 +280,12 @@ impl RunningTarget {
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.shared.board.totals()
+    }
+
+    /// Returns how much of the limits that all initiators share is in use.
+    #[must_use]
+    pub fn limits(&self) -> Vec<LimitUse> {
+        overview::limits(&self.shared)
     }
 
     /// Returns a handle on the statistics that outlives the target.

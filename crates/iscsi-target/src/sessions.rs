@@ -125,6 +125,11 @@ impl Sessions {
         lock(&self.connections).len()
     }
 
+    /// Returns the number of logins in progress.
+    pub(crate) fn logins(&self) -> usize {
+        lock(&self.connections).logins()
+    }
+
     pub(crate) fn sessions(&self) -> usize {
         lock(&self.sessions).len()
     }

@@ -97,6 +97,8 @@ fn session_goes_on_where_it_was() {
         assert_eq!(answer.u32(24), stat_sn, "StatSN goes on");
         assert_eq!((target.sessions(), target.session_list()[0].tsih), (1, tsih));
         assert_eq!((target.totals().logins, target.totals().continued), (0, 1));
+        let in_use = target.limits().into_iter().filter(|one| one.used == 1).map(|one| one.limit);
+        assert!(in_use.eq(["connections", "sessions"]), "{:?}", target.limits());
         assert_eq!(client.write(0, &WRITE, &[8; 4096]).0, 0);
         assert_eq!(client.attentions(0), [], "nothing has happened");
         assert_eq!(client.log_out(0, 0), 0);

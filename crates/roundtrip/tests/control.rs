@@ -155,6 +155,11 @@ fn every_call_by_http() {
     let target = Controlled::start(&config());
     let other = format!("/v1/targets/{OTHER}");
     let status = target.json("GET", "/v1/status", None);
+    let limits: Vec<(&str, u64)> = (status["limits"].as_array().unwrap().iter())
+        .map(|one| (one["limit"].as_str().unwrap(), one["used"].as_u64().unwrap()))
+        .collect();
+    let in_use = ["connections", "sessions"].map(|name| (name, status["sessions"].as_u64().unwrap()));
+    assert_eq!(limits, [in_use[0], ("logins", 0), in_use[1], ("memory_bytes", 0), ("receive_bytes", 0)]);
     assert_eq!(
         (&status["targets"], &status["disks"], &status["draining"]),
         (&json!(2), &json!(2), &json!(false))

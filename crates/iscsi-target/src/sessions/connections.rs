@@ -92,6 +92,11 @@ impl Connections {
         self.all.len()
     }
 
+    /// Returns the number of logins in progress.
+    pub(super) fn logins(&self) -> usize {
+        self.logins
+    }
+
     pub(super) fn mailboxes(&self) -> impl Iterator<Item = &Arc<Mailbox>> {
         self.all.values().map(|connected| &connected.mailbox)
     }
