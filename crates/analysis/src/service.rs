@@ -553,7 +553,8 @@ impl Services {
     }
 
     /// The client of a connection, unless it ended long ago.
-    pub(crate) fn client(&self, connection: u32) -> Option<IpAddr> {
+    #[must_use]
+    pub fn client(&self, connection: u32) -> Option<IpAddr> {
         self.directory.client(connection)
     }
 

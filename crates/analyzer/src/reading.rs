@@ -11,6 +11,8 @@ use crate::run::{Input, Options};
 
 /// Frames of one input in a row.
 const FRAMES_AT_ONCE: usize = 512;
+/// Frames of this time in a row, where operations are to be told promptly: nanoseconds.
+const PROMPT_NS: u64 = 20_000_000;
 /// Most capture points of an input.
 const POINTS_MAX: usize = 256;
 /// The senders of a capture point's spacings.
@@ -23,6 +25,8 @@ pub(crate) struct Reading {
     /// Capture points by interface, and by the interface's number in cooked captures.
     points: Vec<((u32, Option<u32>), usize, Link)>,
     recent: usize,
+    /// When its last frame passed, nanoseconds, and whether that has no bytes.
+    last: (u64, bool),
     /// Its current section, the number of that among all captures, and the stretch of time that it is in.
     section: Option<u32>,
     capture: u32,
@@ -43,6 +47,7 @@ impl Reading {
             place: input.place,
             points: Vec::new(),
             recent: 0,
+            last: (0, false),
             section: None,
             capture: 0,
             stretch: 0,
@@ -59,6 +64,7 @@ pub(crate) struct Reader {
     pub(crate) readings: Vec<Reading>,
     points: Points,
     wire: Option<Wire>,
+    prompt: bool,
 }
 
 /// The capture points of all inputs.
@@ -86,7 +92,7 @@ impl Reader {
         let selection = options.selection.clone();
         let readings = inputs.into_iter().map(|input| Reading::new(input, &selection)).collect();
         let points = Points { selection, all: Vec::new(), captures: 0 };
-        Self { readings, points, wire: options.wire }
+        Self { readings, points, wire: options.wire, prompt: options.prompt }
     }
 
     /// The bytes read from the inputs, as stored.
@@ -101,6 +107,7 @@ impl Reader {
     pub(crate) fn advance(&mut self, input: usize, outbox: &mut Outbox<'_>) -> Result<(), FileError> {
         let Some(reading) = self.readings.get_mut(input) else { return Ok(()) };
         let enough = outbox.count + EVENTS_AT_ONCE as u64;
+        let mut until_ns = None;
         for _ in 0..FRAMES_AT_ONCE {
             // Frames may hold thousands of requests, which wait for the view of another input.
             if outbox.count >= enough {
@@ -109,6 +116,12 @@ impl Reader {
             if !self.points.step(reading, input as u32, outbox)? {
                 reading.is_over = true;
                 break;
+            }
+            if self.prompt {
+                let (at_ns, is_empty) = reading.last;
+                if is_empty || at_ns >= *until_ns.get_or_insert(at_ns.saturating_add(PROMPT_NS)) {
+                    break;
+                }
             }
         }
         outbox.flush();
@@ -146,6 +159,7 @@ impl Points {
     ) -> Result<bool, FileError> {
         let Some(frame) = reading.file.next_frame()? else { return Ok(false) };
         let at = At { ns: frame.time_ns, frame: frame.number };
+        reading.last = (frame.time_ns, frame.data.is_empty());
         // The common case first: the point of the last frame, on a plain link.
         if let Some(&((interface, None), point, link)) = reading.points.get(reading.recent)
             && interface == frame.interface

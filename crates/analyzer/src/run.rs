@@ -1,6 +1,6 @@
 //! A run: passes what the capture points observe to `analysis`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc;
@@ -45,6 +45,8 @@ pub struct Options {
     pub modes: bool,
     /// How many of the slowest operations to keep; `None`: [`analysis::service::SLOWEST`].
     pub slowest: Option<usize>,
+    /// Tell operations soon after they were captured, not many at once, which costs time.
+    pub prompt: bool,
 }
 
 /// The names that belong to an operation.
@@ -52,6 +54,8 @@ pub struct Options {
 pub struct Named<'a> {
     /// Its server.
     pub service: Option<SocketAddr>,
+    /// Its client.
+    pub client: Option<IpAddr>,
     /// Its key; empty: it has none.
     pub key: &'a str,
 }
@@ -127,7 +131,8 @@ impl Sums<'_> {
         if let Some(ops) = &mut self.ops {
             let services = &mut self.evidence.services;
             let service = services.server(observed.op.connection);
-            ops(observed, &Named { service, key: services.name_of(observed.detail.key) });
+            let client = services.client(observed.op.connection);
+            ops(observed, &Named { service, client, key: services.name_of(observed.detail.key) });
         }
     }
 }

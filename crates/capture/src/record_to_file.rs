@@ -1,8 +1,8 @@
 //! Live capture of several interfaces into one file.
 
 use std::io::{self, Write};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::error::CaptureError;
 use crate::file::{InterfaceDescription, PcapngWriter};
-use crate::live::{LiveCapture, LiveConfig, Packet};
+use crate::live::{LiveCapture, LiveConfig, LiveStatistics, Packet};
 use crate::packet::decode;
 
 /// What to capture.
@@ -33,6 +33,18 @@ pub struct RecordSpec {
     pub baseline: Duration,
     /// Name of the application in the file.
     pub application: String,
+    /// Where to count while it runs, for a reader at the other end of a pipe: then an empty frame follows when nothing came for a while, so
+    /// that the reader takes what it has.
+    pub seen: Option<Arc<Seen>>,
+}
+
+/// What a running capture has counted.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Packets of the port, dropped ones included.
+    pub packets: AtomicU64,
+    /// Packets dropped because the ring was full.
+    pub drops: AtomicU64,
 }
 
 /// The result of one interface.
@@ -122,7 +134,6 @@ pub fn record(
     }
     ready();
     let (writer, failed) = (Mutex::new(writer), AtomicBool::new(false));
-    let bytes_max = spec.bytes_max.unwrap_or(u64::MAX);
     let started = Instant::now();
     let counted = counters(spec);
     let is_over =
@@ -134,7 +145,7 @@ pub fn record(
             .map(|(capture, points)| {
                 let (writer, failed, newest_ns, is_over) = (&writer, &failed, &newest_ns, &is_over);
                 scope.spawn(move || {
-                    let ended = drain(capture, &points, spec.port, writer, bytes_max, newest_ns, is_over);
+                    let ended = drain(capture, &points, spec, writer, newest_ns, is_over);
                     failed.fetch_or(ended.is_err(), Ordering::Relaxed);
                     ended
                 })
@@ -165,6 +176,9 @@ pub fn record(
     Ok(Recorded { seconds, file_bytes, interfaces })
 }
 
+/// Time between two counts while a capture runs.
+const TOLD_EVERY: Duration = Duration::from_millis(100);
+
 /// LINKTYPE_ETHERNET: the link layer of AF_PACKET, also on loopback.
 const ETHERNET: u32 = 1;
 
@@ -189,12 +203,12 @@ impl Ended {
 fn drain<W: Write>(
     mut capture: LiveCapture,
     points: &[u32],
-    port: u16,
+    spec: &RecordSpec,
     writer: &Mutex<PcapngWriter<W>>,
-    bytes_max: u64,
     newest_ns: &AtomicU64,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Ended, RecordError> {
+    let (port, bytes_max) = (spec.port, spec.bytes_max.unwrap_or(u64::MAX));
     let write = |packet: &Packet<'_>, writer: &mut PcapngWriter<W>| {
         let point = match points {
             [_, server] if !is_clients(packet, port) => *server,
@@ -209,6 +223,9 @@ fn drain<W: Write>(
         writer.frame(point, packet.time_ns, outgoing, packet.data, packet.wire_bytes, None)
     };
     let mut over_since: Option<Instant> = None;
+    let mut told = (Instant::now(), LiveStatistics::default());
+    // An empty frame has followed the last packet.
+    let mut is_quiet = true;
     loop {
         let mut result = Ok(());
         let mut locked = None;
@@ -222,7 +239,25 @@ fn drain<W: Write>(
         })?;
         drop(locked);
         result?;
+        if let Some(seen) = &spec.seen {
+            if !came && !is_quiet {
+                let mut writer = writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let at_ns = newest_ns.load(Ordering::Relaxed);
+                writer.frame(points.first().copied().unwrap_or(0), at_ns, None, &[], 0, None)?;
+            }
+            is_quiet = !came;
+            if told.0.elapsed() >= TOLD_EVERY {
+                let now = capture.statistics();
+                seen.packets.fetch_add(now.packets - told.1.packets, Ordering::Relaxed);
+                seen.drops.fetch_add(now.drops - told.1.drops, Ordering::Relaxed);
+                told = (Instant::now(), now);
+            }
+        }
         if is_over() {
+            // Who looks on wants no rest.
+            if spec.seen.is_some() {
+                break;
+            }
             let since = *over_since.get_or_insert_with(Instant::now);
             // Several times the time after which the kernel hands over a block that is not full.
             if !came && since.elapsed() >= Duration::from_millis(60)

@@ -147,6 +147,7 @@ fn the_figures_of_a_capture_are_those_of_its_traffic() {
             bytes_max: None,
             baseline: Duration::from_millis(50),
             application: "test".into(),
+            seen: None,
         };
         let (before, during) = (AtomicU32::new(0), AtomicU32::new(0));
         let has_begun = AtomicBool::new(false);

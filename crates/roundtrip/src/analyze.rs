@@ -10,7 +10,6 @@ use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Named, Options, T
 use anyhow::{Context as _, anyhow};
 use capture::decode::{PROTOCOLS, protocol_named};
 use capture::file::CaptureFile;
-use capture::record_to_file::{RecordSpec, record};
 use capture::{Digests, KeyLogError, Keys, Protocol, Selection};
 use clap::ValueEnum;
 use output::Draft;
@@ -22,7 +21,7 @@ use report::ops::OpsWriter;
 use crate::figures::Captured;
 use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args, outputs};
+use crate::{Failure, args, live, outputs};
 
 /// Find out from a capture why a service was slow: operations, breakdown, verdicts
 ///
@@ -96,9 +95,9 @@ pub(crate) struct AnalyzeArgs {
 
 /// A server's port, and how it is to be read.
 #[derive(Clone, Debug)]
-struct PortArg {
-    port: u16,
-    protocol: Option<Protocol>,
+pub(crate) struct PortArg {
+    pub(crate) port: u16,
+    pub(crate) protocol: Option<Protocol>,
 }
 
 /// The names of the protocols.
@@ -119,7 +118,7 @@ fn protocol(name: &str) -> Option<Protocol> {
 }
 
 /// A port, with its protocol if one is given.
-fn port(text: &str) -> Result<PortArg, String> {
+pub(crate) fn port(text: &str) -> Result<PortArg, String> {
     let (port, name) = text.split_once('=').map_or((text, None), |(port, name)| (port, Some(name)));
     let port = port.parse::<u16>().map_err(|_| format!("{port} is no port: a number from 0 to 65535"))?;
     let protocol = match name {
@@ -174,6 +173,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         wire: args.bandwidth.map(|rate| Wire::ethernet(rate, args.mtu)),
         modes: !args.no_modes,
         slowest: args.slowest.map(usize::from),
+        prompt: false,
     };
     let mut ops = match &args.ops {
         Some(path) => Some(
@@ -202,7 +202,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         });
         result.map_err(classify)?
     } else {
-        live(args, &options, &mut sinks, &stop)?
+        capture_and_analyse(args, &options, &mut sinks, &stop)?
     };
     // A capture without operations says nothing about a service: neither "slow" nor "not slow".
     let is_empty = result.operations == 0 && result.verdicts.is_empty() && result.responses_coming == 0;
@@ -290,51 +290,26 @@ fn paths(args: &AnalyzeArgs) -> Result<Vec<(PathBuf, Option<Side>)>, Failure> {
     Ok(all)
 }
 
-/// Captures into a pipe, on a separate thread, and analyses the other end of the pipe.
-fn live(
+/// Captures, and analyses what comes.
+fn capture_and_analyse(
     args: &AnalyzeArgs,
     options: &Options,
     sinks: &mut Sinks<'_>,
     stop: &Stop,
 ) -> Result<AnalysisResult, Failure> {
-    let (reader, writer) = std::io::pipe().context("cannot create a pipe").map_err(Failure::Work)?;
-    let spec = RecordSpec {
-        interfaces: args.interface.clone(),
-        port: args.port.as_ref().map_or(0, |of| of.port),
-        snap_bytes: LIVE_SNAP_BYTES,
-        ring_bytes: LIVE_RING_BYTES,
-        duration: args.duration,
-        bytes_max: None,
-        baseline: Duration::ZERO,
-        application: "roundtrip".to_owned(),
-    };
-    let name = args.interface.join(", ");
+    let port = args.port.as_ref().map_or(0, |of| of.port);
     if args.duration.is_none() {
         eprint_line(format_args!(
-            "capturing port {} on {name}; Ctrl-C ends it and prints the result",
-            spec.port
+            "capturing port {port} on {}; Ctrl-C ends it and prints the result",
+            args.interface.join(", ")
         ));
     }
-    std::thread::scope(|scope| {
-        let capturing = scope.spawn(|| record(&spec, writer, &|| (), &|| stop.is_raised()));
-        let opened = CaptureFile::read(&name, Box::new(reader));
-        // Ctrl-C ends the capture; the captured packets are analysed completely.
-        let result = opened.map_err(AnalysisError::from).and_then(|file| {
-            run_analysis(vec![Input { file, place: None }], None, options, sinks, &|| false)
-        });
-        match capturing.join() {
-            Ok(Ok(_)) => result.map_err(classify),
-            Ok(Err(error)) if error.is_usage() => Err(Failure::Usage(error.into())),
-            Ok(Err(error)) => Err(Failure::Work(error.into())),
-            Err(_) => Err(Failure::Work(anyhow!("the capturing thread panicked"))),
-        }
+    let spec = live::Spec { interfaces: &args.interface, port, duration: args.duration, seen: None };
+    // Ctrl-C ends the capture; the captured packets are analysed completely.
+    live::analyse(&spec, &|| (), &|| stop.is_raised(), |file| {
+        run_analysis(vec![Input { file, place: None }], None, options, sinks, &|| false)
     })
 }
-
-/// Bytes kept of each packet: enough for the headers of a few messages, also in a jumbo frame.
-const LIVE_SNAP_BYTES: u32 = 262_144;
-/// Size of the ring that the kernel fills while the analysis is busy.
-const LIVE_RING_BYTES: usize = 64 << 20;
 
 /// What takes every operation.
 struct Sinks<'a> {
@@ -381,7 +356,7 @@ fn size(inputs: &[(PathBuf, Option<Side>)]) -> Option<u64> {
 }
 
 /// Classifies an error as one of usage or of the work.
-fn classify(error: AnalysisError) -> Failure {
+pub(crate) fn classify(error: AnalysisError) -> Failure {
     match error {
         AnalysisError::File(_) => Failure::Usage(error.into()),
         AnalysisError::Write(_) => Failure::Work(error.into()),

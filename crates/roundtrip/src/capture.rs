@@ -78,6 +78,7 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         bytes_max: args.limit,
         baseline: args.baseline,
         application: concat!("roundtrip ", env!("CARGO_PKG_VERSION")).to_owned(),
+        seen: None,
     };
     eprint_line(format_args!(
         "capturing port {} on {}{}",

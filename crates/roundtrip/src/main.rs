@@ -16,6 +16,7 @@ mod figures;
 mod generate;
 mod host;
 mod import;
+mod live;
 mod log;
 mod model;
 mod outputs;

@@ -644,3 +644,53 @@ fn an_interface_is_analysed_while_it_is_captured() {
     assert_eq!(result["operations_both_sides"], result["operations"]);
     assert_eq!(result["inputs"][0]["name"], "lo");
 }
+
+/// The live view of a service: all operations are counted, and one of an otherwise idle connection is shown at once.
+#[test]
+fn a_service_is_watched_by_its_packets() {
+    let Some(_alone) = may_capture() else { return };
+    let target = Target::start(&["--lun", "0=zero:1G"]);
+    let port = port_of(&target).to_string();
+    let watch = |work: &dyn Fn()| -> Value {
+        let mut top = roundtrip();
+        top.args(["top", "--interface", "lo", "--port", &port, "--once", "--interval", "1500ms", "--json"]);
+        let child = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        work();
+        let output = child.wait_with_output().unwrap();
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)))
+    };
+    let operations = |rates: &Value, name: &str| {
+        let rows = rates["services"].as_array().unwrap().iter();
+        let sum: f64 = rows.filter(|row| row["name"] == name).map(|row| row["per_s"].as_f64().unwrap()).sum();
+        (sum * rates["seconds"].as_f64().unwrap()).round()
+    };
+    let done = std::cell::Cell::new(0);
+    let rates = watch(&|| {
+        let words =
+            ["--bs", "512", "--iodepth", "4", "--runtime", "50ms", "--ramp", "0s", "--rw", "randread"];
+        let run = bench(&target.url(0), &words);
+        done.set(run["runs"][0]["operations"].as_u64().unwrap());
+    });
+    let (seen, done) = (operations(&rates, "read(10)"), done.get() as f64);
+    // Those that were in flight at the end are counted here, and not there.
+    assert!((done..=done + 4.0).contains(&seen), "{seen} of {done}");
+    assert_eq!(rates["capture"]["drops"], 0, "{rates}");
+    let row = rates["services"].as_array().unwrap().iter().find(|row| row["name"] == "read(10)").unwrap();
+    assert_eq!(row["service"].as_str(), Some(&*target.address), "{rates}");
+    assert!(row["p50_us"].as_f64().unwrap() > 0.0 && row["depth"].as_f64().unwrap() > 1.0, "{rates}");
+    assert_eq!(rates["clients"][0]["name"], "127.0.0.1", "{rates}");
+
+    let options = load::initiator::session::SessionOptions::default();
+    let session = load::initiator::session::Session::open(&target.url(0).parse().unwrap(), &options).unwrap();
+    let session = std::cell::RefCell::new(session);
+    session.borrow_mut().capacity().unwrap();
+    let rates = watch(&|| {
+        for _ in 0..3 {
+            session.borrow_mut().capacity().unwrap();
+        }
+    });
+    assert_eq!(operations(&rates, "service action in"), 3.0, "{rates}");
+    session.into_inner().close().unwrap();
+}

@@ -43,6 +43,7 @@ pub(crate) fn traced<T: Send>(
         bytes_max: Some(FILE_BYTES_MAX),
         baseline: std::time::Duration::ZERO,
         application: concat!("roundtrip ", env!("CARGO_PKG_VERSION")).to_owned(),
+        seen: None,
     };
     let (is_over, (opened, is_open)) = (AtomicBool::new(false), mpsc::sync_channel(1));
     std::thread::scope(|scope| {

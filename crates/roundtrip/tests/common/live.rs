@@ -47,6 +47,7 @@ pub fn captured<T>(
         bytes_max: None,
         baseline: Duration::ZERO,
         application: "test".to_owned(),
+        seen: None,
     };
     std::thread::scope(|scope| {
         let recording = scope.spawn(|| {
