@@ -12,7 +12,7 @@ use record::wire::Wire;
 fuzz_target!(|data: &[u8]| {
     let Ok(file) = CaptureFile::read("fuzz", Box::new(Cursor::new(data.to_vec()))) else { return };
     let wire = Some(Wire::ethernet(1_000_000_000, 1500));
-    let options = Options { selection: Selection::default(), wire, modes: true, slowest: None };
+    let options = Options { selection: Selection::default(), wire, modes: true, ..Options::default() };
     let mut exchanges = 0;
     let mut count = |_: &record::Observed, _: &analyzer::Named<'_>| exchanges += 1;
     let inputs = vec![Input { file, place: None }];
