@@ -50,6 +50,45 @@ impl<T: Display> Display for Escaped<T> {
     }
 }
 
+/// Columns of a terminal that every text fits.
+pub const COLUMNS: usize = 80;
+
+/// Escapes a text, and breaks it into lines of [`COLUMNS`]; the later ones begin with `indent`. Ends with a line end.
+pub fn wrapped(text: impl Display, indent: &str) -> String {
+    let text = together(&line(text).to_string());
+    let options = textwrap::Options::new(COLUMNS)
+        .subsequent_indent(indent)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .break_words(false);
+    format!("{}\n", textwrap::fill(&text, options).replace(TOGETHER, " "))
+}
+
+/// A space that no line ends at.
+const TOGETHER: char = '\u{a0}';
+
+/// Keeps numbers whole, and their units with them.
+fn together(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = ' ';
+    for (at, c) in text.char_indices() {
+        let rest = &text[at..];
+        let is_unit = || {
+            ["us", "ms", "ns", "s", "%", "B", "MB/s"].iter().any(|unit| {
+                rest[1..]
+                    .strip_prefix(unit)
+                    .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+            })
+        };
+        let is_inside = c == ' '
+            && before.is_ascii_digit()
+            && (rest[1..].starts_with(|c: char| c.is_ascii_digit()) || is_unit());
+        out.push(if is_inside { TOGETHER } else { c });
+        before = c;
+    }
+    out
+}
+
 /// A writer that escapes its input.
 struct Escaping<'a, W> {
     out: &'a mut W,
@@ -118,6 +157,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn wrapped_lines_fit_and_keep_numbers_whole() {
+        let text = "the operations took 41 177 us of 12 s ".repeat(20);
+        let all = wrapped(&text, "  ");
+        assert!(all.lines().count() > 8 && all.ends_with('\n') && !all.contains('\u{a0}'));
+        for line in all.lines() {
+            assert!(line.chars().count() <= COLUMNS, "{line}");
+            let last = line.split(' ').next_back().unwrap_or_default();
+            assert!(!["41", "177", "12"].contains(&last), "{line}");
+        }
+        assert!(all.lines().skip(1).all(|line| line.starts_with("  ")));
+        assert!(!wrapped("a\x1b[2J\nb", "").contains('\x1b'));
+    }
 
     #[test]
     fn control_characters_are_escaped() {

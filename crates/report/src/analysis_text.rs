@@ -8,7 +8,7 @@ use analysis::Part;
 use analysis::modes::{Finding, FindingKind, Regime};
 use analysis::verdict::{Verdict, name};
 use analyzer::{AnalysisResult, InputRow, ModeRow};
-use output::text::line;
+use output::text::{line, wrapped};
 use record::units::counted;
 
 use crate::terminal::{cell, number, table, thousands, us};
@@ -32,17 +32,119 @@ pub struct Shown {
     pub detail: Option<Detail>,
     /// The slowest operations.
     pub slowest: bool,
+    /// Tables with all columns, wider than 80.
+    pub wide: bool,
+    /// What each verdict rests on, and all of its remedies.
+    pub explain: bool,
 }
 
-/// The whole report.
+/// The whole report: the answer, the services, what was asked for, notes, and what was read.
 #[must_use]
 pub fn analysis(result: &AnalysisResult, shown: Shown) -> String {
     let mut out = String::new();
-    for input in &result.inputs {
-        let _ = writeln!(out, "{}: {} frames", named(input), thousands(input.frames as f64));
+    answer(result, &mut out);
+    if !result.services.is_empty() {
+        let _ = writeln!(out, "\n{}", services::services(result, shown.wide));
+        services::keys(result, &mut out);
     }
-    let _ = writeln!(
-        out,
+    if shown.slowest && !result.slowest.is_empty() {
+        let _ = writeln!(out, "\n{}", services::slowest(result));
+    }
+    match shown.detail {
+        Some(Detail::Connection) => {
+            stanza_table(result, &mut out);
+            if result.connections.iter().any(|c| c.operations > 0) {
+                let _ = writeln!(out, "\nConnections\n{}", connections(result));
+            }
+        }
+        Some(Detail::Client) => services::details(result, "client", |row| &row.clients, shown.wide, &mut out),
+        Some(Detail::Size) => services::details(result, "bytes", |row| &row.sizes, shown.wide, &mut out),
+        Some(Detail::Key) if result.services.iter().all(|row| row.keys.is_empty()) => {
+            out.push_str(
+                "\nNo request has a key: neither a path, nor a statement, nor the key of a store.\n",
+            );
+        }
+        Some(Detail::Key) => services::details(result, "key", |row| &row.keys, shown.wide, &mut out),
+        None => {}
+    }
+    left_out(result, &mut out);
+    structure(result, &mut out);
+    holes(result, &mut out);
+    for note in &result.notes {
+        out.push_str(&wrapped(format_args!("- {note}"), "  "));
+    }
+    for minor in &result.minor {
+        let (kind, text) = (name(minor.kind), &minor.text);
+        // What is stated without a verdict has no weight, however long it lasts.
+        let text = if minor.weight > 0.0 {
+            let percent = minor.weight * 100.0;
+            format!("- of little weight ({percent:.1} % of the operations' time): {kind}: {text}")
+        } else {
+            format!("- noted, no verdict: {kind}: {text}")
+        };
+        out.push_str(&wrapped(text, "  "));
+    }
+    if shown.explain {
+        for (index, verdict) in result.verdicts.iter().enumerate() {
+            out.push('\n');
+            self::verdict(index + 1, verdict, &mut out);
+        }
+    } else if !result.verdicts.is_empty() {
+        out.push_str("--explain: what each verdict rests on, its frames, and all remedies\n");
+    }
+    out.push('\n');
+    excess(result, &mut out);
+    seen(result, &mut out);
+    out
+}
+
+/// The answer: what makes the operations slow, what to change and what that gains, or that nothing does.
+fn answer(result: &AnalysisResult, out: &mut String) {
+    if result.verdicts.is_empty() && result.operations == 0 {
+        out.push_str("Verdict: none, as no operation ended in the capture.\n");
+        return;
+    }
+    if result.verdicts.is_empty() {
+        out.push_str("Verdict: nothing found that made these operations slow.\n");
+        if let Some(row) = result.services.first() {
+            out.push_str(&wrapped(services::sentence(row), "  "));
+        }
+    }
+    for (index, verdict) in result.verdicts.iter().enumerate() {
+        let mut text = format!("Verdict {}: {}: ", index + 1, name(verdict.kind));
+        let mut parts = Vec::new();
+        if verdict.cost_us > 0.0 {
+            parts.push(format!(
+                "{:.3} s lost, {:.1} % of the operations' time",
+                verdict.cost_us / 1e6,
+                verdict.weight * 100.0
+            ));
+        }
+        if verdict.pauses_us > 0.0 {
+            parts.push(format!("{:.3} s between operations", verdict.pauses_us / 1e6));
+        }
+        let operations = counted(verdict.operations, "operation");
+        parts.push(format!("{operations} ({:.1} %)", verdict.share * 100.0));
+        text.push_str(&parts.join(", "));
+        // Of several systems the one that any has; the others are explained.
+        let remedies = &verdict.remedy;
+        if let Some(remedy) = remedies.iter().find(|remedy| remedy.system == "any").or(remedies.first()) {
+            let _ = write!(text, ". Change: {}", remedy.action);
+        }
+        if let Some(gain) = &verdict.gain {
+            let _ = write!(text, ". Gain: {}", gain.text);
+        }
+        out.push_str(&wrapped(text, "  "));
+    }
+}
+
+/// What was read.
+fn seen(result: &AnalysisResult, out: &mut String) {
+    for input in &result.inputs {
+        let frames = thousands(input.frames as f64);
+        out.push_str(&wrapped(format_args!("{}: {frames} frames", named(input)), "  "));
+    }
+    let text = format!(
         "{} of {}, {}, {}{}",
         counted(result.packets, "packet"),
         counted(result.connections.len() as u64 + result.connections_not_listed, "connection"),
@@ -58,68 +160,18 @@ pub fn analysis(result: &AnalysisResult, shown: Shown) -> String {
             String::new()
         }
     );
+    out.push_str(&wrapped(text, "  "));
     if let Some(clocks) = result.clocks {
         let drift = clocks.drift_ppm.map_or(String::new(), |d| {
             format!(", running {:.2} ppm {}", d.abs(), if d < 0.0 { "slower" } else { "faster" })
         });
-        let _ = writeln!(
-            out,
+        let text = format!(
             "the server's clock is {:+.1} us +- {:.1} us ahead of the client's{drift}; no figure below subtracts one \
              from the other",
             clocks.offset_us, clocks.uncertainty_us
         );
+        out.push_str(&wrapped(text, "  "));
     }
-    if !result.services.is_empty() {
-        let _ = writeln!(out, "\n{}", services::services(result));
-        services::keys(result, &mut out);
-    }
-    if shown.slowest && !result.slowest.is_empty() {
-        let _ = writeln!(out, "\n{}", services::slowest(result));
-    }
-    match shown.detail {
-        Some(Detail::Connection) => {
-            stanza_table(result, &mut out);
-            if result.connections.iter().any(|c| c.operations > 0) {
-                let _ = writeln!(out, "\nConnections\n{}", connections(result));
-            }
-        }
-        Some(Detail::Client) => services::details(result, "client", |row| &row.clients, &mut out),
-        Some(Detail::Size) => services::details(result, "bytes", |row| &row.sizes, &mut out),
-        Some(Detail::Key) if result.services.iter().all(|row| row.keys.is_empty()) => {
-            out.push_str(
-                "\nNo request has a key: neither a path, nor a statement, nor the key of a store.\n",
-            );
-        }
-        Some(Detail::Key) => services::details(result, "key", |row| &row.keys, &mut out),
-        None => {}
-    }
-    left_out(result, &mut out);
-    structure(result, &mut out);
-    holes(result, &mut out);
-    for note in &result.notes {
-        let _ = writeln!(out, "- {}", line(note));
-    }
-    for minor in &result.minor {
-        let (kind, text) = (name(minor.kind), line(&minor.text));
-        // What is stated without a verdict has no weight, however long it lasts.
-        let _ = if minor.weight > 0.0 {
-            let percent = minor.weight * 100.0;
-            writeln!(out, "- of little weight ({percent:.1} % of the operations' time): {kind}: {text}")
-        } else {
-            writeln!(out, "- noted, no verdict: {kind}: {text}")
-        };
-    }
-    out.push('\n');
-    if result.verdicts.is_empty() && result.operations == 0 {
-        out.push_str("Verdict: none, as no operation ended in the capture.\n");
-    } else if result.verdicts.is_empty() {
-        out.push_str("Verdict: nothing found that made these operations slow.\n");
-    }
-    for (index, verdict) in result.verdicts.iter().enumerate() {
-        self::verdict(index + 1, verdict, &mut out);
-    }
-    excess(result, &mut out);
-    out
 }
 
 /// The breakdown by connection, size and queue depth.
@@ -162,13 +214,13 @@ fn excess(result: &AnalysisResult, out: &mut String) {
         parts.push(format!("{} of little weight", seconds(all.minor_us)));
     }
     parts.push(format!("{} unexplained", seconds(all.unexplained_us)));
-    let _ = writeln!(
-        out,
+    let text = format!(
         "Excess: the operations took {}, of which {} exceed their references: {}",
         seconds(all.operations_us),
         seconds(all.excess_us),
         parts.join(" + ")
     );
+    out.push_str(&wrapped(text, "  "));
 }
 
 /// One line for each service: the pattern of the size with the most operations.
@@ -192,16 +244,16 @@ fn structure(result: &AnalysisResult, out: &mut String) {
         } else {
             String::new()
         };
-        let _ = writeln!(
-            out,
+        let text = format!(
             "Structure at {}, {} of {:.0} bytes: {}{more}",
-            line(service.unwrap_or("several services")),
-            line(&first.operation),
+            service.unwrap_or("several services"),
+            first.operation,
             first.block_size_bytes,
-            line(texts.first().map_or("", String::as_str))
+            texts.first().map_or("", String::as_str)
         );
+        out.push_str(&wrapped(text, "  "));
         for text in &texts[texts.len().min(1)..] {
-            let _ = writeln!(out, "  {}", line(text));
+            out.push_str(&wrapped(format_args!("  {text}"), "    "));
         }
     }
     let more = services.len().saturating_sub(SERVICES_SHOWN);
@@ -380,8 +432,7 @@ fn holes(result: &AnalysisResult, out: &mut String) {
     );
     for hole in result.holes.iter().take(HOLES_SHOWN) {
         let missing = hole.missing;
-        let _ = writeln!(
-            out,
+        let text = format!(
             "  connection {}, {:?}, byte {}: {} bytes, {} ({:?})",
             hole.connection.map_or("?".to_owned(), |c| c.to_string()),
             hole.flow,
@@ -391,13 +442,14 @@ fn holes(result: &AnalysisResult, out: &mut String) {
                 .map_or("unknown number of operations".to_owned(), |n| format!("about {n:.1} operations")),
             missing.reason
         );
+        out.push_str(&wrapped(text, "    "));
     }
 }
 
 fn verdict(index: usize, verdict: &Verdict, out: &mut String) {
     let _ = writeln!(out, "Verdict {index}: {}", name(verdict.kind));
     let wrap = |out: &mut String, label: &str, text: &str| {
-        let _ = writeln!(out, "  {label:<10}{}", line(text));
+        out.push_str(&wrapped(format_args!("  {label:<10}{}", line(text)), "            "));
     };
     wrap(out, "what", &verdict.text);
     let mut cost = String::new();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ::compare::Profile;
 use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Named, Options, TakeOps, annotate};
 use anyhow::{Context as _, anyhow};
 use capture::decode::{PROTOCOLS, protocol_named};
@@ -21,7 +22,7 @@ use report::ops::OpsWriter;
 use crate::figures::Captured;
 use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args, live, outputs};
+use crate::{Failure, args, compare, live, outputs};
 
 /// Find out from a capture why a service was slow: operations, breakdown, verdicts
 ///
@@ -85,9 +86,19 @@ pub(crate) struct AnalyzeArgs {
     /// page for each kind of operation
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
+    /// Keep a profile for `compare`, under this name or in this file: rates, percentiles and the parts of the time over time, and the
+    /// verdicts
+    #[arg(long, value_name = "NAME|FILE")]
+    save: Option<PathBuf>,
     /// Write a copy of the capture to this file, with the verdicts as comments on their frames
     #[arg(long, value_name = "FILE.pcapng")]
     annotate: Option<PathBuf>,
+    /// Show tables with all columns, wider than 80
+    #[arg(long)]
+    wide: bool,
+    /// Explain each verdict: what it rests on, its frames, and the remedies for each system
+    #[arg(long)]
+    explain: bool,
     /// Print the result as JSON on stdout
     #[arg(long)]
     json: bool,
@@ -158,7 +169,12 @@ impl ByArg {
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let paths = paths(args)?;
-    let printed = Shown { detail: args.by.map(ByArg::detail), slowest: args.slowest.is_some() };
+    let printed = Shown {
+        detail: args.by.map(ByArg::detail),
+        slowest: args.slowest.is_some(),
+        wide: args.wide,
+        explain: args.explain,
+    };
     let named = [("--annotate", args.annotate.as_ref()), ("--ops", args.ops.as_ref())];
     outputs::check(&named, paths.iter().map(|(path, _)| path))?;
     let others = paths.iter().map(|(path, _)| path).chain(named.iter().filter_map(|(_, path)| *path));
@@ -184,7 +200,10 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         None => None,
     };
     let mut figures = args.figures.as_ref().map(|_| Captured::default());
-    let mut sinks = Sinks { ops: ops.as_mut(), figures: figures.as_mut() };
+    let names: Vec<String> = paths.iter().map(|(path, _)| path.display().to_string()).collect();
+    let source = if names.is_empty() { args.interface.join(", ") } else { names.join(", ") };
+    let mut profile = args.save.as_ref().map(|_| Profile::new(&source));
+    let mut sinks = Sinks { ops: ops.as_mut(), figures: figures.as_mut(), profile: profile.as_mut() };
     let annotated = match &args.annotate {
         Some(path) => {
             let draft = Draft::create(path).with_context(|| format!("cannot write {}", path.display()));
@@ -214,6 +233,11 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     if let (Some(folder), Some(figures)) = (&args.figures, figures.filter(|_| is_complete)) {
         let names: Vec<&str> = result.inputs.iter().map(|input| input.name.as_str()).collect();
         figures.write(folder, &names.join(", ")).map_err(Failure::Usage)?;
+    }
+    if let (Some(name), Some(mut profile)) = (&args.save, profile.filter(|_| is_complete)) {
+        profile.causes = compare::causes(&result);
+        let path = compare::save(&profile, name).context("--save").map_err(Failure::Usage)?;
+        eprint_line(format_args!("profile kept in {}", path.display()));
     }
     if let Some((path, draft)) = annotated.filter(|_| is_complete) {
         write_annotated(draft, &paths, &result)
@@ -315,6 +339,7 @@ fn capture_and_analyse(
 struct Sinks<'a> {
     ops: Option<&'a mut OpsWriter>,
     figures: Option<&'a mut Captured>,
+    profile: Option<&'a mut Profile>,
 }
 
 fn run_analysis(
@@ -328,13 +353,17 @@ fn run_analysis(
     let mut written = Ok(());
     let result = {
         let mut write;
-        let sink: Option<&mut TakeOps<'_>> = if sinks.ops.is_some() || sinks.figures.is_some() {
+        let is_wanted = sinks.ops.is_some() || sinks.figures.is_some() || sinks.profile.is_some();
+        let sink: Option<&mut TakeOps<'_>> = if is_wanted {
             write = |observed: &Observed, named: &Named<'_>| {
                 if let (Some(ops), true) = (&mut sinks.ops, written.is_ok()) {
                     written = ops.write_observed(observed, named.service, named.key);
                 }
                 if let Some(figures) = &mut sinks.figures {
                     figures.add(observed);
+                }
+                if let Some(profile) = &mut sinks.profile {
+                    compare::add(profile, observed, named, false);
                 }
             };
             Some(&mut write)

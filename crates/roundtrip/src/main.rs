@@ -11,6 +11,7 @@ mod analyze;
 mod args;
 mod bench;
 mod capture;
+mod compare;
 mod ctl;
 mod figures;
 mod generate;
@@ -63,6 +64,7 @@ enum Verb {
     Serve(serve::ServeArgs),
     Capture(capture::CaptureArgs),
     Analyze(analyze::AnalyzeArgs),
+    Compare(compare::CompareArgs),
     Wire(wire::WireArgs),
     Host(host::HostArgs),
     #[command(hide = true)]
@@ -109,6 +111,7 @@ fn main() -> ExitCode {
         Verb::Serve(args) => serve::run(&args),
         Verb::Capture(args) => capture::run(&args),
         Verb::Analyze(args) => analyze::run(&args),
+        Verb::Compare(args) => compare::run(&args),
         Verb::Wire(args) => wire::run(&args),
         Verb::Host(args) => host::run(&args),
         Verb::Generate(args) => generate::run(&args, Cli::command()),

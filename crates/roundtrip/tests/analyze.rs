@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::live::{analyze, captured, kinds, may_capture};
-use common::{Target, bench, succeed, tool};
+use common::{Target, bench, roundtrip, succeed, tool};
 use iscsi::pdu::{DataIn, ScsiCommand};
 use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt};
 use serde_json::Value;
@@ -376,4 +376,35 @@ fn iscsi_clients(url: &str, _scratch: &Path) {
         url,
         &["--rw", "randrw", "--bs", "512", "--iodepth", "1,16", "--runtime", "100ms", "--ramp", "10ms"],
     );
+}
+
+/// The answer comes first, and nothing is wider than a terminal.
+#[test]
+fn every_report_begins_with_its_answer_and_fits_80_columns() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus");
+    let mut reports = 0;
+    for folder in ["decoders", "captures"] {
+        for file in std::fs::read_dir(format!("{corpus}/{folder}")).unwrap() {
+            let path = file.unwrap().path();
+            let is_capture = path.to_string_lossy().ends_with(".pcapng.zst");
+            // One side of a pair says less; a third of the others is enough here.
+            if !is_capture || (folder == "captures" && path.to_string_lossy().len() % 3 > 0) {
+                continue;
+            }
+            let output = roundtrip()
+                .args(["analyze", path.file_name().unwrap().to_str().unwrap(), "--by", "key", "--explain"])
+                .current_dir(path.parent().unwrap())
+                .output()
+                .unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            if output.status.code() == Some(2) {
+                continue;
+            }
+            assert!(text.starts_with("Verdict"), "{}: {text}", path.display());
+            let wide = text.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(wide, None, "{}", path.display());
+            reports += 1;
+        }
+    }
+    assert!(reports > 30, "{reports}");
 }

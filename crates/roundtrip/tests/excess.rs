@@ -176,13 +176,14 @@ fn connections_beyond_the_list_are_counted() {
     );
 }
 
-/// The numbers of a line after a word, with spaces between thousands removed.
+/// The numbers of a line that begins with a word, and of the lines that it goes on in, which are indented further.
 #[track_caller]
 fn numbers(text: &str, label: &str) -> Vec<f64> {
-    let line = text
-        .lines()
-        .find(|line| line.trim_start().starts_with(label))
-        .unwrap_or_else(|| panic!("{label}: {text}"));
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with(label));
+    let first = lines.next().unwrap_or_else(|| panic!("{label}: {text}"));
+    let line: String =
+        std::iter::once(first).chain(lines.take_while(|line| indent(line) > indent(first))).collect();
     line.split(|c: char| !c.is_ascii_digit() && c != '.')
         .filter_map(|word| word.trim_matches('.').parse().ok())
         .collect()
@@ -204,7 +205,7 @@ fn notes_are_noted_and_light_verdicts_have_their_weight() {
 #[test]
 fn the_report_prints_the_account() {
     let (result, _) = run("two-sends", &[]);
-    let by_connection = Shown { detail: Some(Detail::Connection), ..Shown::default() };
+    let by_connection = Shown { detail: Some(Detail::Connection), explain: true, ..Shown::default() };
     let text = report::analysis_text::analysis(&result, by_connection);
     let verdict = &result.verdicts[0];
     let concerns = numbers(&text, "concerns");
@@ -246,8 +247,9 @@ fn structure_is_one_line_for_each_service() {
     };
     result.modes = (0..20).flat_map(|connection| [row(1, connection), row(2, 100 + connection)]).collect();
     let text = report::analysis_text::analysis(&result, Shown::default());
+    let unwrapped = text.replace("\n  ", " ");
     let lines: Vec<&str> =
-        text.lines().filter(|line| line.contains("finding") || line.contains("Structure")).collect();
+        unwrapped.lines().filter(|line| line.contains("finding ") || line.contains("Structure")).collect();
     assert_eq!(lines.len(), 2, "{text}");
     assert!(
         lines[0].contains("10.0.0.1:3260") && lines[0].contains("finding 19 (19 more in other stanzas"),

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use analysis::service::{DetailRow, Figures, ServiceRow};
 use analyzer::AnalysisResult;
-use output::text::line;
+use output::text::{COLUMNS, line, wrapped};
+use record::units::counted;
 
 use crate::terminal::{cell, number, table, thousands, us};
 
@@ -25,8 +26,89 @@ pub enum Detail {
 const SERVICES_SHOWN: usize = 15;
 const DETAILS_SHOWN: usize = 10;
 
-/// One row for each service.
-pub(super) fn services(result: &AnalysisResult) -> String {
+/// One row for each operation of a service.
+pub(super) fn services(result: &AnalysisResult, wide: bool) -> String {
+    if wide {
+        return services_wide(result);
+    }
+    let mut out = heading("service and operation");
+    // Services are in the order of their time, and so are the operations of each.
+    let mut names: Vec<Option<&str>> = Vec::new();
+    let shown = || result.services.iter().take(SERVICES_SHOWN);
+    for row in shown() {
+        if !names.contains(&row.service.as_deref()) {
+            names.push(row.service.as_deref());
+        }
+    }
+    for name in names {
+        let _ = writeln!(out, "{}", line(name.unwrap_or("others")));
+        for row in shown().filter(|row| row.service.as_deref() == name) {
+            let mostly = row.largest_part.map_or(String::new(), |largest| {
+                format!("{} {:.0} %", largest.part.name(), largest.share * 100.0)
+            });
+            narrow(&named(row), &row.figures, &mostly, &mut out);
+        }
+    }
+    let more = result.services.len().saturating_sub(SERVICES_SHOWN);
+    if more > 0 {
+        let _ = writeln!(out, "  and {more} more (--json has them)");
+    }
+    out.push_str(
+        "flight: operations in flight; time: share of all operations' time; mostly: the\nlargest part of it. --wide: more columns; --by: \
+         connection, client, size or key",
+    );
+    out
+}
+
+/// The heading of a table of 80 columns.
+fn heading(of: &str) -> String {
+    let head = format!(
+        "{of:<26}{:>8}{:>7}{:>9}{:>9}{:>6}{:>15}",
+        "per s", "flight", "p50 us", "p99 us", "time", "mostly"
+    );
+    format!("{head}\n{}\n", "─".repeat(COLUMNS))
+}
+
+/// A row of that table.
+fn narrow(name: &str, figures: &Figures, mostly: &str, out: &mut String) {
+    let us = |value: f64| if value < 100.0 { us(value) } else { thousands(value) };
+    let name = line(name).to_string();
+    let name: String = match name.chars().count() {
+        0..=24 => name,
+        _ => name.chars().take(23).chain(['…']).collect(),
+    };
+    let _ = writeln!(
+        out,
+        "  {name:<24}{:>8}{:>7}{:>9}{:>9}{:>6}{mostly:>15}",
+        per_second(figures.rate),
+        short(figures.in_flight),
+        us(figures.p50_us),
+        us(figures.p99_us),
+        format!("{:.0} %", figures.time_share * 100.0),
+    );
+}
+
+/// What a service does, in a sentence.
+pub(super) fn sentence(row: &ServiceRow) -> String {
+    let us = |value: f64| if value < 100.0 { us(value) } else { thousands(value) };
+    let Figures { operations, rate, p50_us, p99_us, time_share, .. } = row.figures;
+    let mostly = row.largest_part.map_or(String::new(), |largest| {
+        format!("; {:.0} % of it in the part \"{}\"", largest.share * 100.0, largest.part.name())
+    });
+    format!(
+        "Most time ({:.0} %) is in {} at {}: {} ({} a second), p50 {} us, p99 {} us{mostly}.",
+        time_share * 100.0,
+        named(row),
+        row.service.as_deref().unwrap_or("others"),
+        counted(operations, "operation"),
+        per_second(rate),
+        us(p50_us),
+        us(p99_us),
+    )
+}
+
+/// One row for each service, with everything.
+fn services_wide(result: &AnalysisResult) -> String {
     let mut t = table(&[
         "service",
         "operation",
@@ -71,6 +153,7 @@ pub(super) fn details(
     result: &AnalysisResult,
     by: &str,
     rows: impl Fn(&ServiceRow) -> &Vec<DetailRow>,
+    wide: bool,
     out: &mut String,
 ) {
     for service in result.services.iter().take(SERVICES_SHOWN) {
@@ -79,25 +162,36 @@ pub(super) fn details(
         if rows.is_empty() {
             continue;
         }
-        let mut t = table(&[by, "conns", "ops", "per s", "flight", "p50 us", "p90", "p99", "max us", "time"]);
-        for row in rows.iter().take(DETAILS_SHOWN) {
-            let mut cells = vec![
-                cell(&row.name),
-                number(row.figures.connections.to_string()),
-                number(thousands(row.figures.operations as f64)),
-                number(per_second(row.figures.rate)),
-                number(short(row.figures.in_flight)),
-            ];
-            cells.extend(times(&row.figures));
-            t.add_row(cells);
-        }
         let name = service.service.as_deref().unwrap_or("others");
-        let _ = writeln!(out, "\n{}, {}, by {by}\n{t}", line(name), line(named(service)));
+        let _ = writeln!(out, "\n{}, {}, by {by}", line(name), line(named(service)));
+        if wide {
+            let _ = writeln!(out, "{}", details_wide(by, rows));
+        } else {
+            out.push_str(&heading(by));
+            rows.iter().take(DETAILS_SHOWN).for_each(|row| narrow(&row.name, &row.figures, "", out));
+        }
         let more = rows.len().saturating_sub(DETAILS_SHOWN);
         if more > 0 {
             let _ = writeln!(out, "  and {more} more (--json has them)");
         }
     }
+}
+
+/// The rows of a service, divided, with everything.
+fn details_wide(by: &str, rows: &[DetailRow]) -> String {
+    let mut t = table(&[by, "conns", "ops", "per s", "flight", "p50 us", "p90", "p99", "max us", "time"]);
+    for row in rows.iter().take(DETAILS_SHOWN) {
+        let mut cells = vec![
+            cell(&row.name),
+            number(row.figures.connections.to_string()),
+            number(thousands(row.figures.operations as f64)),
+            number(per_second(row.figures.rate)),
+            number(short(row.figures.in_flight)),
+        ];
+        cells.extend(times(&row.figures));
+        t.add_row(cells);
+    }
+    t.to_string()
 }
 
 /// Keys that are shown below the services.
@@ -120,16 +214,16 @@ pub(super) fn keys(result: &AnalysisResult, out: &mut String) {
     let _ = writeln!(out, "Keys with the most time (--by key has all of a service)");
     for (service, key) in rows.iter().take(KEYS_SHOWN) {
         let Figures { operations, time_share, p50_us, p99_us, .. } = key.figures;
-        let _ = writeln!(
-            out,
+        let text = format!(
             "  {} {}: {:.0} % of the requests, {:.0} % of the time (p50 {} us, p99 {} us)",
-            line(&service.operation),
-            line(&key.name),
+            service.operation,
+            key.name,
             operations as f64 / all.max(1.0) * 100.0,
             time_share * 100.0,
             thousands(p50_us),
             thousands(p99_us)
         );
+        out.push_str(&wrapped(text, "    "));
     }
 }
 

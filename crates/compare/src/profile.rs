@@ -1,0 +1,426 @@
+//! Operations of services in blocks of time.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The version of the format.
+const FORMAT: u32 = 1;
+
+/// Length of a block at first, nanoseconds. It doubles when there are too many.
+const BLOCK_NS: u64 = 1_000_000;
+
+/// Most blocks in time.
+const BLOCKS_MAX: u64 = 512;
+
+/// Most series; what comes beyond is added up in one.
+const SERIES_MAX: usize = 512;
+
+/// The name of that one.
+pub const OTHERS: &str = "(others)";
+
+/// The parts of an operation's time, in their order. The client's is the time from an answer to the next request on its connection; where
+/// one side alone was seen, the way to the other side and back is in `server` (seen at the client) or in `client` (seen at the server).
+pub const PARTS: [&str; 6] = ["client", "request", "way there", "server", "way back", "response"];
+
+/// An operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Operation {
+    /// When it ended, nanoseconds since the epoch.
+    pub ended_ns: u64,
+    /// How long it took, nanoseconds.
+    pub total_ns: Option<u64>,
+    /// The parts of its time, nanoseconds.
+    pub parts_ns: [Option<u64>; PARTS.len()],
+    /// Bytes of application data.
+    pub bytes: u64,
+    /// It was answered with an error.
+    pub failed: bool,
+}
+
+/// A sum and how many it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sum(pub f64, pub u64);
+
+impl Sum {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.0 += other.0;
+        self.1 += other.1;
+    }
+
+    pub(crate) fn mean(self) -> Option<f64> {
+        (self.1 > 0).then(|| self.0 / self.1 as f64)
+    }
+}
+
+/// The operations of a block of time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    /// Operations.
+    pub operations: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Bytes of application data.
+    pub bytes: u64,
+    /// Time of the operations, nanoseconds.
+    pub total: Sum,
+    /// The parts of it.
+    pub parts: [Sum; PARTS.len()],
+    /// How many operations took how long, nanoseconds, to two digits.
+    pub times: BTreeMap<u64, u64>,
+}
+
+impl Block {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.failed += other.failed;
+        self.bytes += other.bytes;
+        self.total.add(other.total);
+        std::iter::zip(&mut self.parts, other.parts).for_each(|(own, other)| own.add(other));
+        other.times.iter().for_each(|(&ns, &count)| *self.times.entry(ns).or_default() += count);
+    }
+}
+
+/// The time that this share of the operations did not exceed, nanoseconds; `times` ascend.
+pub(crate) fn quantile(times: impl Iterator<Item = (u64, u64)> + Clone, share: f64) -> Option<u64> {
+    let all: u64 = times.clone().map(|(_, count)| count).sum();
+    let wanted = ((all as f64 * share).ceil() as u64).max(1);
+    let mut below = 0;
+    times.into_iter().find_map(|(ns, count)| {
+        below += count;
+        (below >= wanted).then_some(ns)
+    })
+}
+
+/// The operations of one kind of one service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The service: an address, or what was loaded.
+    pub service: String,
+    /// What was asked for.
+    pub operation: String,
+    /// Blocks of time with operations, by number.
+    pub blocks: BTreeMap<u64, Block>,
+    /// The distribution of all times, where the blocks have none.
+    pub times: BTreeMap<u64, u64>,
+    /// Its own number of blocks in time, where it is not the profile's.
+    pub span: Option<u64>,
+}
+
+/// A cause that an analysis found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// Its name.
+    pub name: String,
+    /// A sentence with the figures.
+    pub text: String,
+}
+
+/// The operations of every service in blocks of time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    format: u32,
+    /// Where it comes from.
+    pub source: String,
+    /// When the first block begins, nanoseconds since the epoch.
+    pub begin_ns: u64,
+    /// When the last operation ended, nanoseconds since the epoch.
+    pub end_ns: u64,
+    /// The length of a block, nanoseconds.
+    pub block_ns: u64,
+    /// Blocks in time.
+    pub blocks: u64,
+    /// The operations.
+    pub series: Vec<Series>,
+    /// The causes that were found.
+    pub causes: Vec<Cause>,
+    /// How times are rounded.
+    #[serde(skip, default = "scale")]
+    scale: Histogram<u8>,
+    /// Place of each series.
+    #[serde(skip)]
+    places: BTreeMap<(String, String), usize>,
+}
+
+/// The scale of times: two digits, up to an hour.
+fn scale() -> Histogram<u8> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 2).unwrap_or_else(|_| unreachable!())
+}
+
+/// A text is no profile.
+#[derive(Debug, Error)]
+pub enum ProfileError {
+    /// It is no JSON of the kind.
+    #[error("this is no profile of roundtrip: {0}")]
+    Text(#[from] serde_json::Error),
+    /// It has another format.
+    #[error("the profile has format {0}; this version reads format {FORMAT}: make it again")]
+    Format(u32),
+    /// Its numbers contradict each other.
+    #[error("the profile is damaged: {0}")]
+    Damaged(&'static str),
+}
+
+impl Profile {
+    /// An empty profile.
+    #[must_use]
+    pub fn new(source: &str) -> Self {
+        Self {
+            format: FORMAT,
+            source: source.to_owned(),
+            begin_ns: 0,
+            end_ns: 0,
+            block_ns: BLOCK_NS,
+            blocks: 0,
+            series: Vec::new(),
+            causes: Vec::new(),
+            scale: scale(),
+            places: BTreeMap::new(),
+        }
+    }
+
+    /// Reads a profile that was kept.
+    ///
+    /// # Errors
+    /// When the text is none.
+    pub fn read(text: &[u8]) -> Result<Self, ProfileError> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            format: u32,
+        }
+        let Versioned { format } = serde_json::from_slice(text)?;
+        if format != FORMAT {
+            return Err(ProfileError::Format(format));
+        }
+        let profile: Self = serde_json::from_slice(text)?;
+        if profile.block_ns == 0 || profile.blocks > BLOCKS_MAX.max(1) {
+            return Err(ProfileError::Damaged("its blocks"));
+        }
+        if profile.series.len() > SERIES_MAX + 1 {
+            return Err(ProfileError::Damaged("more series than there can be"));
+        }
+        let within = |series: &Series| {
+            let span = series.span.unwrap_or(profile.blocks);
+            span <= profile.blocks && series.blocks.keys().all(|&number| number < span)
+        };
+        if !profile.series.iter().all(within) {
+            return Err(ProfileError::Damaged("a block behind the last one"));
+        }
+        let blocks = profile.series.iter().flat_map(|series| series.blocks.values());
+        let sums = blocks.flat_map(|block| block.parts.iter().chain([&block.total]));
+        if !sums.map(|sum| sum.0).all(|ns| ns.is_finite() && ns >= 0.0) {
+            return Err(ProfileError::Damaged("a time that is none"));
+        }
+        Ok(profile)
+    }
+
+    /// Returns the text of the profile, to be kept.
+    #[must_use]
+    pub fn text(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Its length in time, seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.end_ns.saturating_sub(self.begin_ns) as f64 / 1e9
+    }
+
+    /// Blocks that are whole: the last one ends with the measurement.
+    pub(crate) fn whole_blocks(&self) -> u64 {
+        (self.end_ns.saturating_sub(self.begin_ns) / self.block_ns.max(1)).min(self.blocks)
+    }
+
+    /// The length of a block, seconds.
+    pub(crate) fn block_seconds(&self) -> f64 {
+        self.block_ns as f64 / 1e9
+    }
+
+    /// Operations of all services.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.series.iter().flat_map(|series| series.blocks.values()).map(|block| block.operations).sum()
+    }
+
+    /// Adds an operation.
+    pub fn add(&mut self, service: &str, operation: &str, one: &Operation) {
+        let number = self.block_of(one.ended_ns);
+        let mut block =
+            Block { operations: 1, failed: u64::from(one.failed), bytes: one.bytes, ..Block::default() };
+        if let Some(ns) = one.total_ns {
+            block.total = Sum(ns as f64, 1);
+            let highest = self.scale.high();
+            block.times.insert(self.scale.median_equivalent(ns.clamp(1, highest)), 1);
+        }
+        for (sum, ns) in block.parts.iter_mut().zip(one.parts_ns) {
+            *sum = ns.map_or(Sum::default(), |ns| Sum(ns as f64, 1));
+        }
+        let place = self.place(service, operation);
+        self.series[place].blocks.entry(number).or_default().add(&block);
+    }
+
+    /// The place of a series.
+    pub(crate) fn place(&mut self, service: &str, operation: &str) -> usize {
+        let key = (service.to_owned(), operation.to_owned());
+        if let Some(&place) = self.places.get(&key) {
+            return place;
+        }
+        let (service, operation) = match self.series.len() < SERIES_MAX {
+            true => key,
+            false => (OTHERS.to_owned(), String::new()),
+        };
+        let key = (service.clone(), operation.clone());
+        if let Some(&place) = self.places.get(&key) {
+            return place;
+        }
+        self.series.push(Series { service, operation, ..Series::default() });
+        self.places.insert(key, self.series.len() - 1);
+        self.series.len() - 1
+    }
+
+    /// The number of the block at a time.
+    fn block_of(&mut self, at_ns: u64) -> u64 {
+        if self.blocks == 0 {
+            self.begin_ns = at_ns;
+        }
+        self.end_ns = self.end_ns.max(at_ns);
+        // Operations end out of order by little: what is earlier belongs to the first block.
+        let since = at_ns.saturating_sub(self.begin_ns);
+        while since / self.block_ns >= BLOCKS_MAX {
+            self.halve();
+        }
+        let number = since / self.block_ns;
+        self.blocks = self.blocks.max(number + 1);
+        number
+    }
+
+    /// Makes blocks twice as long.
+    fn halve(&mut self) {
+        for series in &mut self.series {
+            let mut longer: BTreeMap<u64, Block> = BTreeMap::new();
+            for (number, block) in std::mem::take(&mut series.blocks) {
+                longer.entry(number / 2).or_default().add(&block);
+            }
+            series.blocks = longer;
+        }
+        self.block_ns = self.block_ns.saturating_mul(2);
+        self.blocks = self.blocks.div_ceil(2);
+    }
+}
+
+impl Series {
+    /// Its blocks in at least this many groups of equal length, in their order, and that length; groups without operations are empty. What
+    /// is behind the last whole group is left out.
+    pub(crate) fn groups(&self, blocks: u64, groups: u64) -> (Vec<Block>, u64) {
+        let length = (blocks / groups.max(1)).max(1);
+        let mut all = vec![Block::default(); (blocks / length) as usize];
+        for (number, block) in &self.blocks {
+            if let Some(group) = all.get_mut((number / length) as usize) {
+                group.add(block);
+            }
+        }
+        (all, length)
+    }
+
+    /// All of it.
+    pub(crate) fn whole(&self) -> Block {
+        let mut whole = Block { times: self.times.clone(), ..Block::default() };
+        self.blocks.values().for_each(|block| whole.add(block));
+        whole
+    }
+
+    /// Service and operation.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{} {}", self.service, self.operation).trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Operation {
+        Operation { ended_ns: ms * 1_000_000, total_ns: Some(1000), bytes: 7, ..Operation::default() }
+    }
+
+    #[test]
+    fn blocks_grow_and_nothing_is_lost() {
+        let mut profile = Profile::new("x");
+        for ms in 0..100_000 {
+            profile.add("a", "GET", &at(50_000 + ms));
+        }
+        assert!(profile.blocks <= BLOCKS_MAX && profile.blocks > BLOCKS_MAX / 4, "{}", profile.blocks);
+        assert!((profile.seconds() - 100.0).abs() < 1.0, "{}", profile.seconds());
+        assert_eq!(profile.operations(), 100_000);
+        let whole = profile.series[0].whole();
+        assert_eq!(
+            (whole.bytes, whole.total, whole.times.values().sum()),
+            (700_000, Sum(1e8, 100_000), 100_000)
+        );
+        let (groups, length) = profile.series[0].groups(profile.blocks, 7);
+        let each = length * profile.block_ns / 1_000_000;
+        let last = groups.len() - 1;
+        assert!(
+            groups.len() >= 7 && groups[..last].iter().all(|group| group.operations == each),
+            "{groups:?}"
+        );
+    }
+
+    #[test]
+    fn quantiles_are_right_to_two_digits() {
+        let mut profile = Profile::new("x");
+        for us in 1..=1000 {
+            profile.add("a", "GET", &Operation { total_ns: Some(us * 1000), ..at(0) });
+        }
+        let of = |profile: &Profile, share| {
+            let whole = profile.series[0].whole();
+            quantile(whole.times.iter().map(|(&ns, &count)| (ns, count)), share)
+        };
+        for (share, us) in [(0.5, 500.0), (0.99, 990.0), (1.0, 1000.0)] {
+            assert!((of(&profile, share).unwrap() as f64 / us / 1e3 - 1.0).abs() < 0.01, "{share}");
+        }
+        assert_eq!(quantile(std::iter::empty(), 0.5), None);
+        // Beyond the scale, the longest is told.
+        profile.add("a", "GET", &Operation { total_ns: Some(u64::MAX), ..at(0) });
+        assert!(of(&profile, 1.0).unwrap() > 3_000_000_000_000);
+    }
+
+    #[test]
+    fn a_profile_is_read_as_it_was_kept() {
+        let mut profile = Profile::new("x");
+        profile.add("a", "GET", &at(3));
+        profile.causes.push(Cause { name: "delayed ACK".into(), text: "it waits".into() });
+        let read = Profile::read(&profile.text()).unwrap();
+        assert_eq!((&read.series, &read.causes, read.blocks), (&profile.series, &profile.causes, 1));
+        for (wrong, why) in [
+            ("{", "no profile"),
+            ("{\"format\": 9}", "format 9"),
+            (
+                &*String::from_utf8(profile.text())
+                    .unwrap()
+                    .replace("\"block_ns\":1000000,", "\"block_ns\":0,"),
+                "blocks",
+            ),
+            (
+                &*String::from_utf8(profile.text()).unwrap().replace("\"blocks\":1,", "\"blocks\":0,"),
+                "behind",
+            ),
+        ] {
+            let error = Profile::read(wrong.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn series_are_bounded() {
+        let mut profile = Profile::new("x");
+        for number in 0..2000 {
+            profile.add(&format!("s{number}"), "GET", &at(0));
+        }
+        assert_eq!((profile.series.len(), profile.operations()), (SERIES_MAX + 1, 2000));
+        assert_eq!(profile.series[SERIES_MAX].service, OTHERS);
+    }
+}

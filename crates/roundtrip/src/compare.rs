@@ -1,0 +1,259 @@
+//! `roundtrip compare`: before against after.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::compare::assertion::Assertion;
+use ::compare::profile::{Cause, Operation};
+use ::compare::{Comparison, Profile, bench, text};
+use analysis::verdict;
+use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Named, Options};
+use anyhow::{Context as _, anyhow};
+use capture::file::CaptureFile;
+use capture::{Protocol, Selection};
+use record::{Observed, Outcome, Stamp};
+
+use crate::analyze::{PortArg, classify, port};
+use crate::print::{eprint_line, print_line};
+use crate::stop::Stop;
+use crate::{Failure, args, live};
+
+/// Compare two measurements of the same thing: what changed by more than noise, and which part of the time carries it
+///
+/// Each is a capture, a profile that `analyze --save` kept (a file or a name), or the result of `bench --json`; with --interface the
+/// second one is captured now. Exits with 1 if anything differs by more than noise; with --assert, if a condition is broken.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  roundtrip compare before.pcapng after.pcapng\n  \
+                        roundtrip analyze --interface eth0 --port 6379 --duration 60s --save tuesday\n  \
+                        roundtrip compare tuesday --interface eth0 --port 6379 --duration 60s\n  \
+                        roundtrip compare main.json branch.json --assert p99=10% --assert rate=5% --markdown")]
+pub(crate) struct CompareArgs {
+    /// The measurement before
+    #[arg(value_name = "BEFORE")]
+    before: PathBuf,
+    /// The measurement after
+    #[arg(value_name = "AFTER", required_unless_present = "interface", conflicts_with = "interface")]
+    after: Option<PathBuf>,
+    /// Capture on this interface now, as the measurement after (repeatable)
+    #[arg(long, value_name = "IF", requires = "duration")]
+    interface: Vec<String>,
+    /// With --interface: how long to capture
+    #[arg(long, value_parser = args::time, value_name = "TIME", requires = "interface")]
+    duration: Option<Duration>,
+    /// In captures: only connections with this port on one side, and their protocol if it is not to be found out
+    #[arg(long, value_parser = port, value_name = "N[=PROTOCOL]")]
+    port: Option<PortArg>,
+    /// In captures: tell operations apart by their keys, too (paths, statements, prefixes of keys)
+    #[arg(long)]
+    by_key: bool,
+    /// A condition that must hold (repeatable): rate=5%, mean=5%, p50=5% or p99=10% (worse by no more than that), failed (no more
+    /// failures), causes (no new causes)
+    #[arg(long, value_name = "CONDITION")]
+    assert: Vec<Assertion>,
+    /// Show all operations
+    #[arg(long)]
+    all: bool,
+    /// Print JSON on stdout
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print Markdown on stdout, for a pull request
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// Largest result or profile that is read, bytes.
+const TEXT_BYTES_MAX: u64 = 256 << 20;
+
+pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
+    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
+    let port = args.port.as_ref();
+    let options = Options {
+        selection: Selection {
+            port: port.map(|of| of.port),
+            protocol: port.and_then(|of| of.protocol).unwrap_or(Protocol::Auto),
+            ..Selection::default()
+        },
+        ..Options::default()
+    };
+    let read = |path: &Path| of_file(path, &options, args.by_key, &stop);
+    let before = read(&args.before)?;
+    let after = match &args.after {
+        Some(path) => read(path)?,
+        None => of_interface(args, &options, &stop)?,
+    };
+    if stop.is_raised() {
+        return Err(Failure::Work(anyhow!("interrupted")));
+    }
+    let compared = Comparison::of(&before, &after);
+    if compared.rows.is_empty() && compared.gone.is_empty() && compared.new.is_empty() {
+        return Err(Failure::Usage(anyhow!("there are no operations in either: nothing to compare")));
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&compared).context("writing JSON").map_err(Failure::Work)?;
+        print_line(text);
+    } else if args.markdown {
+        print_line(text::markdown(&compared).trim_end());
+    } else {
+        print_line(text::text(&compared, args.all).trim_end());
+    }
+    let broken: Vec<String> = args.assert.iter().flat_map(|one| one.broken_by(&compared)).collect();
+    broken.iter().for_each(|one| eprint_line(format_args!("broken: {one}")));
+    let is_bad = if args.assert.is_empty() { compared.differs() } else { !broken.is_empty() };
+    Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Reads a measurement, whatever it is.
+fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<Profile, Failure> {
+    let path = kept(path);
+    let name = path.display().to_string();
+    let usage = |error: anyhow::Error| Failure::Usage(error.context(name.clone()));
+    if let Some(text) = json(&path).map_err(|e| usage(e.into()))? {
+        if text.len() as u64 > TEXT_BYTES_MAX {
+            return Err(usage(anyhow!("it has more than {} MiB", TEXT_BYTES_MAX >> 20)));
+        }
+        let value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| usage(e.into()))?;
+        return if value.get("runs").is_some() {
+            bench::profile(&text, &name).map_err(|e| usage(e.into()))
+        } else if value.get("format").is_some() {
+            Profile::read(&text).map_err(|e| usage(e.into()))
+        } else {
+            Err(usage(anyhow!(
+                "neither a profile (analyze --save) nor a result of bench --json; other results cannot be compared"
+            )))
+        };
+    }
+    let file = CaptureFile::open(&path).map_err(|e| usage(e.into()))?;
+    let (profile, _) = analysed(file, options, by_key, &name, &|| stop.is_raised()).map_err(classify)?;
+    Ok(profile)
+}
+
+/// The text of a file that is JSON, plain or compressed by zstd; `None` if it is something else.
+fn json(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+    const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    let open = || std::fs::File::open(path);
+    let mut head = Vec::new();
+    open()?.take(4).read_to_end(&mut head)?;
+    let mut reader: Box<dyn std::io::Read> =
+        if head == ZSTD { Box::new(zstd::Decoder::new(open()?)?) } else { Box::new(open()?) };
+    let mut text = Vec::new();
+    (&mut reader).take(1).read_to_end(&mut text)?;
+    if text != b"{" {
+        return Ok(None);
+    }
+    reader.take(TEXT_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(Some(text))
+}
+
+fn of_interface(args: &CompareArgs, options: &Options, stop: &Stop) -> Result<Profile, Failure> {
+    let port = args.port.as_ref().map_or(0, |of| of.port);
+    let spec = live::Spec { interfaces: &args.interface, port, duration: args.duration, seen: None };
+    let name = format!("{}, now", args.interface.join(", "));
+    let captured = live::analyse(&spec, &|| (), &|| stop.is_raised(), |file| {
+        analysed(file, options, args.by_key, &name, &|| false)
+    });
+    Ok(captured?.0)
+}
+
+/// The profile of a capture, and the result of its analysis.
+fn analysed(
+    file: CaptureFile,
+    options: &Options,
+    by_key: bool,
+    name: &str,
+    stop: &dyn Fn() -> bool,
+) -> Result<(Profile, AnalysisResult), AnalysisError> {
+    let mut profile = Profile::new(name);
+    let mut take = |observed: &Observed, named: &Named<'_>| add(&mut profile, observed, named, by_key);
+    let inputs = vec![Input { file, place: None }];
+    let result = Analysis::run(inputs, options, Some(&mut take), &mut |_| (), stop)?;
+    profile.causes = causes(&result);
+    Ok((profile, result))
+}
+
+/// The causes that an analysis found.
+pub(crate) fn causes(result: &AnalysisResult) -> Vec<Cause> {
+    let of =
+        |one: &verdict::Verdict| Cause { name: verdict::name(one.kind).to_owned(), text: one.text.clone() };
+    result.verdicts.iter().map(of).collect()
+}
+
+/// Adds an operation to a profile.
+pub(crate) fn add(profile: &mut Profile, observed: &Observed, named: &Named<'_>, by_key: bool) {
+    let Observed { op, detail, .. } = observed;
+    let ns = |ns: Option<i64>| ns.and_then(|ns| u64::try_from(ns).ok());
+    let between = |from: Stamp, to: Stamp| ns(to.since(from));
+    let (request, response) = (detail.request, detail.response);
+    // The time of an operation that one of two points saw is not comparable with others, and one that waits for an event has none.
+    let is_timed = !observed.is_partial && !detail.awaits_event;
+    let (there, back) = (between(op.c1, op.s1), between(op.s2, op.c2));
+    let parts = match (there, back, observed.server_first_ns, between(op.s1, op.s2)) {
+        (Some(there), Some(back), Some(first), Some(whole)) if observed.shared_clock => {
+            let first = u64::try_from(first).unwrap_or(0).min(whole);
+            [Some(there), Some(first), Some(back), Some(whole - first)]
+        }
+        _ => [
+            None,
+            ns(observed.server_first_ns).or_else(|| ns(detail.first_byte_ns())),
+            None,
+            between(response.began, response.ended),
+        ],
+    };
+    let [there, server, back, answer] = parts;
+    let service =
+        named.service.map_or_else(|| ::compare::profile::OTHERS.to_owned(), |service| service.to_string());
+    let verb = op.verb.name();
+    let operation = if by_key && !named.key.is_empty() { format!("{verb} {}", named.key) } else { verb };
+    profile.add(
+        &service,
+        &operation,
+        &Operation {
+            ended_ns: response.ended.ns().unwrap_or(profile.end_ns),
+            total_ns: between(request.began, response.ended).filter(|_| is_timed),
+            parts_ns: if is_timed {
+                [detail.thought_ns, between(request.began, request.ended), there, server, back, answer]
+            } else {
+                [None; 6]
+            },
+            bytes: op.data_bytes.into(),
+            failed: op.outcome == Outcome::Failed || detail.error.is_some(),
+        },
+    );
+}
+
+/// Where a profile of a name is kept; a path otherwise.
+fn kept(name: &Path) -> PathBuf {
+    if name.exists() || !is_name(name) {
+        return name.to_owned();
+    }
+    store().map_or_else(|| name.to_owned(), |store| store.join(name).with_extension("profile"))
+}
+
+/// Whether this names a profile in the store.
+fn is_name(name: &Path) -> bool {
+    name.extension().is_none() && name.components().count() == 1 && name.file_name().is_some()
+}
+
+/// The folder of profiles that have names.
+fn store() -> Option<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+    let data =
+        std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(home);
+    Some(data?.join("roundtrip/profiles"))
+}
+
+/// Keeps a profile under a name or in a file; returns where.
+pub(crate) fn save(profile: &Profile, name: &Path) -> anyhow::Result<PathBuf> {
+    let path = if is_name(name) {
+        let store = store()
+            .context("there is no HOME to keep profiles in: give a path, such as ./tuesday.profile")?;
+        std::fs::create_dir_all(&store).with_context(|| format!("cannot create {}", store.display()))?;
+        store.join(name).with_extension("profile")
+    } else {
+        name.to_owned()
+    };
+    let bytes = zstd::encode_all(&*profile.text(), 0).context("compressing the profile")?;
+    output::file::write(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}

@@ -1,0 +1,149 @@
+//! `roundtrip compare`: what was planted is found, and equal runs do not differ.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::roundtrip;
+use serde_json::Value;
+
+/// Seeds of each stage; all of them with ROUNDTRIP_COMPARE_SEEDS=25.
+fn seeds() -> u64 {
+    std::env::var("ROUNDTRIP_COMPARE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(4)
+}
+
+/// A ring whose times vary by a fifth, captured at both ends.
+fn ring(folder: &Path, name: &str, seed: u64, set: &[&str]) -> PathBuf {
+    let path = folder.join(format!("{name}-{seed}.pcapng"));
+    let mut command = roundtrip();
+    command.args(["simulate", "--iodepth", "1", "--operations", "1500", "--seed", &seed.to_string()]);
+    command.args(["--set", "jitter=0.2"]).args(set.iter().flat_map(|one| ["--set", one]));
+    let output = command.arg("--pcapng").arg(&path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    path
+}
+
+/// Compares, and returns the exit code and the result.
+fn compared(a: &Path, b: &Path) -> (i32, Value) {
+    let output = roundtrip().arg("compare").args([a, b]).arg("--json").output().unwrap();
+    let result = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code().unwrap(), result)
+}
+
+/// 15 us in each stage of the ring: the part of the time that holds the stage carries the change.
+#[test]
+fn a_planted_delay_is_found_in_its_part() {
+    // The defaults of the simulation (`simulate --set` without a preset), 15 us longer.
+    let stages = [
+        ("client.start=35us", "client"),
+        ("client.interrupt=20us", "way back"),
+        ("client.softirq=16us", "client"),
+        ("server.interrupt=20us", "way there"),
+        ("server.softirq=16us", "server"),
+        ("server.start=35us", "server"),
+        ("server.service=16us", "server"),
+        ("wire.delay=16us", "way"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let seeds = seeds();
+    for (set, part) in stages {
+        let mut missed = Vec::new();
+        for seed in 1..=seeds {
+            let before = ring(folder.path(), "before", seed, &[]);
+            let after = ring(folder.path(), "after", seed + 1000, &[set]);
+            let (code, result) = compared(&before, &after);
+            let row = &result["rows"][0];
+            if code != 1 || !row["carried_by"][0].as_str().is_some_and(|by| by.starts_with(part)) {
+                missed.push((seed, row.clone()));
+            }
+        }
+        assert!(missed.len() as u64 <= seeds / 25, "{set}: {} of {seeds}: {missed:?}", missed.len());
+    }
+}
+
+#[test]
+fn equal_runs_do_not_differ() {
+    let folder = tempfile::tempdir().unwrap();
+    let seeds = seeds();
+    let differs = |seed: u64| {
+        let before = ring(folder.path(), "before", seed, &[]);
+        let after = ring(folder.path(), "after", seed + 1000, &[]);
+        compared(&before, &after).0 != 0
+    };
+    let found: Vec<u64> = (1..=seeds).filter(|&seed| differs(seed)).collect();
+    assert!(found.len() as u64 <= seeds / 25, "{found:?}");
+    let one = ring(folder.path(), "one", 1, &[]);
+    assert_eq!(compared(&one, &one).0, 0);
+}
+
+/// A profile that was kept says the same as its capture, in a hundredth of the room.
+#[test]
+fn a_kept_profile_stands_for_its_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = ring(folder.path(), "before", 1, &[]);
+    let after = ring(folder.path(), "after", 2, &["server.service=30us"]);
+    let kept = |path: &Path, name: &str| {
+        let output = roundtrip()
+            .env("XDG_DATA_HOME", folder.path())
+            .args(["analyze", "--save", name])
+            .arg(path)
+            .output()
+            .unwrap();
+        assert!(output.status.code().unwrap() < 2, "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    kept(&before, "tuesday");
+    let file = folder.path().join("after.profile");
+    kept(&after, file.to_str().unwrap());
+    let output = roundtrip()
+        .env("XDG_DATA_HOME", folder.path())
+        .args(["compare", "tuesday", file.to_str().unwrap(), "--json"])
+        .output()
+        .unwrap();
+    let of_profiles: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (_, of_captures) = compared(&before, &after);
+    assert_eq!(of_profiles["rows"], of_captures["rows"]);
+    let size = |path: &Path| path.metadata().unwrap().len();
+    let profile = folder.path().join("roundtrip/profiles/tuesday.profile");
+    assert!(size(&profile) * 100 < size(&before), "{} of {}", size(&profile), size(&before));
+}
+
+#[test]
+fn conditions_decide_and_wrong_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = ring(folder.path(), "before", 1, &[]);
+    let after = ring(folder.path(), "after", 2, &["server.service=16us"]);
+    let run = |words: &[&str]| {
+        let output = roundtrip().arg("compare").args(words).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    };
+    let (a, b) = (before.to_str().unwrap(), after.to_str().unwrap());
+    let (code, _, error) = run(&[a, b, "--assert", "mean=5%"]);
+    assert!(code == 1 && error.contains("broken: ") && error.contains("mean us"), "{error}");
+    assert_eq!(run(&[a, b, "--assert", "mean=90%", "--assert", "failed"]).0, 0);
+    assert_eq!(run(&[b, a, "--assert", "mean=5%", "--assert", "rate=5%"]).0, 0, "it became better");
+    let (_, markdown, _) = run(&[a, b, "--markdown"]);
+    assert!(markdown.contains("| server +15") && markdown.starts_with("### "), "{markdown}");
+    let (_, text, _) = run(&[a, b]);
+    assert!(
+        text.lines().next().unwrap().contains("slower")
+            && text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    let wrong = folder.path().join("wrong.json");
+    for (content, why) in [
+        ("{\"a\": 1}", "neither a profile"),
+        ("{", "wrong.json"),
+        ("{\"format\": 77}", "format 77"),
+        ("", "wrong.json"),
+    ] {
+        std::fs::write(&wrong, content).unwrap();
+        let (code, _, error) = run(&[a, wrong.to_str().unwrap()]);
+        assert!(code == 2 && error.contains(why), "{content}: {error}");
+    }
+    assert!(run(&[a, "/nowhere"]).2.contains("/nowhere"));
+    assert_eq!(run(&[a, b, "--assert", "p98=3%"]).0, 2);
+}
