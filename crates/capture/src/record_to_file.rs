@@ -19,7 +19,7 @@ use crate::packet::decode;
 pub struct RecordSpec {
     /// Interface names, in the network namespace of the process.
     pub interfaces: Vec<String>,
-    /// TCP port, either side.
+    /// TCP port, either side; 0: any.
     pub port: u16,
     /// Bytes kept of each packet.
     pub snap_bytes: u32,
@@ -278,7 +278,11 @@ fn drain<W: Write>(
 
 /// Whether loopback's copy of a packet is the client's: its requests leave, its responses arrive.
 fn is_clients(packet: &Packet<'_>, port: u16) -> bool {
-    let is_request = decode(packet.data, packet.wire_bytes).is_ok_and(|s| s.destination.port == port);
+    // Where the port is not known, a server has the lower one as a rule.
+    let is_request = decode(packet.data, packet.wire_bytes).is_ok_and(|segment| match port {
+        0 => segment.destination.port < segment.source.port,
+        port => segment.destination.port == port,
+    });
     packet.outgoing == is_request
 }
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::comparison::{Change, Comparison};
+use crate::comparison::{Change, Comparison, Row};
 
 /// A condition: `rate=5%`, `mean=5%`, `p50=5%`, `p99=10%` (worse by no more than that), `failed` (no more failures), or `causes` (no new
 /// causes). What is not told from noise holds.
@@ -45,6 +45,23 @@ impl Assertion {
     /// Returns what breaks the condition, a sentence each.
     #[must_use]
     pub fn broken_by(&self, compared: &Comparison) -> Vec<String> {
+        let mut broken = self.broken_figures(compared);
+        // What cannot be compared does not hold.
+        if compared.rows.is_empty() {
+            broken.push("nothing is in both".to_owned());
+        }
+        if compared.has_others {
+            broken.extend(compared.gone.iter().map(|name| format!("{name}: only before")));
+        }
+        if let Self::Within(name, _) = self {
+            let is_lost = |row: &&Row| row.note.is_some() || row.quantity(name).is_none();
+            let lost = compared.rows.iter().filter(is_lost);
+            broken.extend(lost.map(|row| format!("{}: {name} cannot be compared", row.name)));
+        }
+        broken
+    }
+
+    fn broken_figures(&self, compared: &Comparison) -> Vec<String> {
         let of = |name: &str, is_broken: &dyn Fn(&Change) -> bool| {
             let rows = compared.rows.iter().filter_map(|row| Some((row, row.quantity(name)?)));
             rows.filter(|(_, change)| change.differs && is_broken(change))
@@ -72,7 +89,6 @@ impl Assertion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::Row;
 
     fn compared(name: &str, before: f64, after: f64, differs: bool) -> Comparison {
         let change =
@@ -82,6 +98,7 @@ mod tests {
             operations: [1, 1],
             quantities: vec![change],
             parts: Vec::new(),
+            note: None,
             carried_by: None,
         };
         Comparison {
@@ -90,6 +107,7 @@ mod tests {
             rows: vec![row],
             gone: Vec::new(),
             new: Vec::new(),
+            has_others: false,
             causes_gone: Vec::new(),
             causes_new: vec!["packet loss: much".into()],
         }
@@ -109,6 +127,18 @@ mod tests {
         assert!(!broken("rate=5%", "per second", 100.0, 120.0, true));
         assert!(broken("failed", "failed", 0.0, 0.1, true) && !broken("failed", "failed", 0.1, 0.0, true));
         assert!(broken("causes", "x", 1.0, 1.0, false));
+        let within: Assertion = "mean=5%".parse().unwrap();
+        assert!(
+            !within.broken_by(&compared("p99 us", 1.0, 1.0, false)).is_empty(),
+            "the quantity is missing"
+        );
+        let mut gone = compared("mean us", 1.0, 1.0, false);
+        assert!(within.broken_by(&gone).is_empty());
+        (gone.gone, gone.has_others) = (vec!["a PUT".into()], true);
+        assert_eq!(within.broken_by(&gone), ["a PUT: only before"]);
+        gone.rows.clear();
+        gone.has_others = false;
+        assert_eq!(within.broken_by(&gone), ["nothing is in both"]);
         for wrong in ["", "p99", "p99=", "p99=10", "p99=-1%", "p99=nan%", "p98=1%", "causes=1%"] {
             assert!(wrong.parse::<Assertion>().is_err(), "{wrong}");
         }

@@ -1,5 +1,7 @@
 //! Profiles of the results of `roundtrip bench --json`: a block for each second.
 
+use std::fmt::Write as _;
+
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -70,14 +72,22 @@ pub fn profile(text: &[u8], source: &str) -> Result<Profile, BenchError> {
     let result: Result_ = serde_json::from_slice(text)?;
     let mut profile = Profile::new(source);
     profile.block_ns = 1_000_000_000;
+    let mut names = std::collections::BTreeMap::new();
     for run in &result.runs {
         // What ends just before a second is whole.
         let span = (run.seconds + 0.01).floor().clamp(0.0, SECONDS_MAX) as u64;
-        let place = profile.place(result.url.as_deref().unwrap_or_default(), &run.name());
+        // A run that was repeated is one of its own.
+        let mut name = run.name();
+        let repeats = names.entry(name.clone()).or_insert(0_u32);
+        *repeats += 1;
+        if *repeats > 1 {
+            let _ = write!(name, " (run {repeats})");
+        }
+        let place = profile.place(result.url.as_deref().unwrap_or_default(), &name);
         let series = &mut profile.series[place];
         series.span = Some(span);
         for second in run.series.iter().filter(|second| second.at_seconds < span) {
-            let operations = second.operations + second.errors;
+            let operations = second.operations.saturating_add(second.errors);
             let total = second.mean_us.filter(|us| us.is_finite() && *us >= 0.0);
             series.blocks.entry(second.at_seconds).or_default().add(&Block {
                 operations,
@@ -88,7 +98,10 @@ pub fn profile(text: &[u8], source: &str) -> Result<Profile, BenchError> {
                 ..Block::default()
             });
         }
-        run.histogram.iter().for_each(|bin| *series.times.entry(bin.up_to_ns).or_default() += bin.count);
+        for bin in &run.histogram {
+            let sum = series.times.entry(bin.up_to_ns).or_default();
+            *sum = sum.saturating_add(bin.count);
+        }
         profile.blocks = profile.blocks.max(span);
         profile.end_ns = profile.end_ns.max(span.saturating_mul(profile.block_ns));
     }
@@ -127,6 +140,23 @@ mod tests {
         let p99 = row.quantity("p99 us").unwrap();
         assert!((p99.before - 90.0).abs() < 0.1 && !p99.differs && p99.chance.is_none(), "{p99:?}");
         assert!(!Comparison::of(&of(10_000, 80.0), &of(10_010, 80.0)).differs());
+    }
+
+    #[test]
+    fn repeated_runs_are_apart_and_huge_counts_do_no_harm() {
+        let text = result(1000, 5.0);
+        let run = text.split_once("\"runs\":[").unwrap().1.strip_suffix("]}").unwrap();
+        let two = text.replace("]}]}", &format!("]}},{run}]}}"));
+        let read = profile(two.as_bytes(), "x").unwrap();
+        assert_eq!(read.series.len(), 2, "{two}");
+        assert!(read.series[1].operation.ends_with("(run 2)"));
+        let huge =
+            text.replace("\"operations\":3,\"errors\":0", "\"operations\":18446744073709551615,\"errors\":9");
+        let huge = huge
+            .replace("\"at_seconds\":10", "\"at_seconds\":3")
+            .replace("\"count\":90", "\"count\":18446744073709551615");
+        let read = profile(huge.as_bytes(), "x").unwrap();
+        let _ = Comparison::of(&read, &read);
     }
 
     #[test]

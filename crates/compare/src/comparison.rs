@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::noise::{Figure, Quantity, chance, figures, least};
-use crate::profile::{PARTS, Profile, Series};
+use crate::profile::{PARTS, Place, Profile, Series};
 
 /// The chance that a comparison of two equal runs tells any difference.
 pub const CHANCE: f64 = 0.05;
@@ -36,6 +36,8 @@ pub struct Comparison {
     pub gone: Vec<String>,
     /// Operations that are in the second one alone.
     pub new: Vec<String>,
+    /// There are at least 30 operations of one of those.
+    pub has_others: bool,
     /// Causes that the first one has and the second one has not, a sentence each.
     pub causes_gone: Vec<String>,
     /// Causes that the second one has and the first one has not, a sentence each.
@@ -53,6 +55,8 @@ pub struct Row {
     pub quantities: Vec<Change>,
     /// The parts of the time.
     pub parts: Vec<Change>,
+    /// Why times, or their parts, are not compared.
+    pub note: Option<String>,
     /// The part that carries most of a change of the mean time, and how much of it, microseconds; the client's, where it explains a change
     /// of the rate alone.
     pub carried_by: Option<(String, f64)>,
@@ -135,8 +139,10 @@ impl Comparison {
                     operations: [whole_a.operations, whole_b.operations],
                     quantities: unnamed(quantities),
                     parts: unnamed(parts),
+                    note: None,
                     carried_by: None,
                 };
+                leave_out(&mut row, a.seen(), b.seen());
                 row.carried_by = carried_by(&row);
                 (whole_a.total.0 + whole_b.total.0, row)
             })
@@ -153,16 +159,17 @@ impl Comparison {
             rows: rows.into_iter().map(|(_, row)| row).collect(),
             gone: pairs.gone,
             new: pairs.new,
+            has_others: pairs.has_others,
             causes_gone: only(before, after),
             causes_new: only(after, before),
         }
     }
 
-    /// Whether anything differs by more than noise.
+    /// Whether a figure differs by more than noise, or operations of which there were many are in one alone. Causes come and go with what is
+    /// rare: they tell a difference only along with figures.
     #[must_use]
     pub fn differs(&self) -> bool {
-        let lists = [&self.gone, &self.new, &self.causes_gone, &self.causes_new];
-        lists.into_iter().any(|list| !list.is_empty()) || self.rows.iter().any(Row::differs)
+        self.has_others || self.rows.iter().any(Row::differs)
     }
 }
 
@@ -172,6 +179,22 @@ fn change(name: &str, quantity: Quantity, a: Figure, b: Figure, tests: usize) ->
     let is_rounding = is_time && (b.value - a.value).abs() <= a.value.abs() * ROUNDING;
     let differs = chance.is_some_and(|chance| chance * (tests.max(1) as f64) < CHANCE) && !is_rounding;
     Change { name: name.to_owned(), before: a.value, after: b.value, chance, least, differs }
+}
+
+/// Leaves out what was seen at different places: it is another thing.
+fn leave_out(row: &mut Row, before: Place, after: Place) {
+    if before == after {
+        return;
+    }
+    row.parts.clear();
+    // The client's side sees the same whole with and without the server's.
+    let is_whole = |place: Place| matches!(place, Place::Client | Place::Both);
+    row.note = Some(if is_whole(before) && is_whole(after) {
+        "captured at one side and at both: the parts of the time are not comparable".to_owned()
+    } else {
+        row.quantities.retain(|change| matches!(change.name.as_str(), "per second" | "failed"));
+        "measured at different places: times are not comparable".to_owned()
+    });
 }
 
 /// The part that carries the change of a row.
@@ -201,6 +224,7 @@ struct Pairs<'a> {
     both: Vec<(&'a Series, &'a Series)>,
     gone: Vec<String>,
     new: Vec<String>,
+    has_others: bool,
 }
 
 /// Pairs the series: by service and operation; then, where a service has another address, by its port and the operation, and by the
@@ -229,8 +253,10 @@ fn pairs<'a>(before: &'a Profile, after: &'a Profile) -> Pairs<'a> {
         }
         left.iter_mut().for_each(|left| left.retain(|series| !taken.contains(&key(series))));
     }
+    let has_others =
+        left.iter().flatten().any(|series| series.whole().operations >= crate::noise::OPERATIONS_MIN);
     let [gone, new] = left.map(|left| left.into_iter().map(Series::name).collect());
-    Pairs { both, gone, new }
+    Pairs { both, gone, new, has_others }
 }
 
 #[cfg(test)]
@@ -332,7 +358,41 @@ pub(crate) mod tests {
         let compared = Comparison::of(&a, &b);
         assert_eq!(compared.causes_gone, ["packet loss: figures"]);
         assert_eq!(compared.causes_new, ["delayed ACK: figures"]);
-        assert!(compared.differs());
+        assert!(!compared.differs(), "no figure differs");
+    }
+
+    #[test]
+    fn other_places_are_not_compared() {
+        let at = |place: Place, us: u64| {
+            let mut profile = Profile::new("x");
+            for n in 0..2000_u64 {
+                profile.add(
+                    "a",
+                    "GET",
+                    &Operation {
+                        place,
+                        ended_ns: n * 1_000_000,
+                        total_ns: Some(us * 1000 + n % 7),
+                        parts_ns: [None, None, None, Some(us * 500 + n % 5), None, None],
+                        ..Operation::default()
+                    },
+                );
+            }
+            profile
+        };
+        let of = |a, b| Comparison::of(&at(a, 100), &at(b, 60)).rows.remove(0);
+        assert!(of(Place::Client, Place::Client).carried_by.is_some());
+        let one_and_both = of(Place::Client, Place::Both);
+        assert!(
+            one_and_both.quantity("mean us").is_some_and(|mean| mean.differs)
+                && one_and_both.parts.is_empty()
+        );
+        for (a, b) in
+            [(Place::Client, Place::Server), (Place::Both, Place::Server), (Place::Program, Place::Client)]
+        {
+            let row = of(a, b);
+            assert!(!row.differs() && row.note.is_some() && row.quantity("mean us").is_none(), "{row:?}");
+        }
     }
 
     #[test]

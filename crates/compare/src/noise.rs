@@ -15,7 +15,7 @@ const GROUPS: [u64; 3] = [32, 16, 8];
 const DRAWS: usize = 300;
 
 /// Fewest operations that say something of themselves.
-const OPERATIONS_MIN: u64 = 30;
+pub(crate) const OPERATIONS_MIN: u64 = 30;
 
 /// What is computed of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -18,6 +18,9 @@ const BLOCKS_MAX: u64 = 512;
 /// Most series; what comes beyond is added up in one.
 const SERIES_MAX: usize = 512;
 
+/// Larger than any count or time, in nanoseconds, of a measurement; sums of so many stay far from overflow.
+const COUNT_MAX: u64 = 1 << 61;
+
 /// The name of that one.
 pub const OTHERS: &str = "(others)";
 
@@ -25,9 +28,25 @@ pub const OTHERS: &str = "(others)";
 /// one side alone was seen, the way to the other side and back is in `server` (seen at the client) or in `client` (seen at the server).
 pub const PARTS: [&str; 6] = ["client", "request", "way there", "server", "way back", "response"];
 
+/// Where an operation was seen: times at other places are others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Place {
+    /// By the program that asked.
+    #[default]
+    Program,
+    /// On the wire at the client.
+    Client,
+    /// On the wire at the server.
+    Server,
+    /// At both.
+    Both,
+}
+
 /// An operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Operation {
+    /// Where it was seen.
+    pub place: Place,
     /// When it ended, nanoseconds since the epoch.
     pub ended_ns: u64,
     /// How long it took, nanoseconds.
@@ -47,7 +66,7 @@ pub struct Sum(pub f64, pub u64);
 impl Sum {
     pub(crate) fn add(&mut self, other: Self) {
         self.0 += other.0;
-        self.1 += other.1;
+        self.1 = self.1.saturating_add(other.1);
     }
 
     pub(crate) fn mean(self) -> Option<f64> {
@@ -73,23 +92,37 @@ pub struct Block {
 }
 
 impl Block {
+    /// Whether it can be one: a sum of times has as many as there are operations at most, and no more failed than there were.
+    fn is_sound(&self) -> bool {
+        let sums = self.parts.iter().chain([&self.total]);
+        let is_sum = |sum: &Sum| {
+            sum.1 <= self.operations && (0.0..=1e18 * 1e3).contains(&sum.0) && (sum.1 > 0 || sum.0 == 0.0)
+        };
+        let timed = self.times.values().fold(0_u64, |sum, &count| sum.saturating_add(count));
+        let is_counted = self.operations <= COUNT_MAX >> 20 && self.bytes <= COUNT_MAX;
+        is_counted && self.failed <= self.operations && timed <= self.operations && { sums }.all(is_sum)
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
-        self.operations += other.operations;
-        self.failed += other.failed;
-        self.bytes += other.bytes;
+        self.operations = self.operations.saturating_add(other.operations);
+        self.failed = self.failed.saturating_add(other.failed);
+        self.bytes = self.bytes.saturating_add(other.bytes);
         self.total.add(other.total);
         std::iter::zip(&mut self.parts, other.parts).for_each(|(own, other)| own.add(other));
-        other.times.iter().for_each(|(&ns, &count)| *self.times.entry(ns).or_default() += count);
+        for (&ns, &count) in &other.times {
+            let sum = self.times.entry(ns).or_default();
+            *sum = sum.saturating_add(count);
+        }
     }
 }
 
 /// The time that this share of the operations did not exceed, nanoseconds; `times` ascend.
 pub(crate) fn quantile(times: impl Iterator<Item = (u64, u64)> + Clone, share: f64) -> Option<u64> {
-    let all: u64 = times.clone().map(|(_, count)| count).sum();
+    let all = times.clone().fold(0_u64, |sum, (_, count)| sum.saturating_add(count));
     let wanted = ((all as f64 * share).ceil() as u64).max(1);
     let mut below = 0;
     times.into_iter().find_map(|(ns, count)| {
-        below += count;
+        below = count.saturating_add(below);
         (below >= wanted).then_some(ns)
     })
 }
@@ -107,6 +140,8 @@ pub struct Series {
     pub times: BTreeMap<u64, u64>,
     /// Its own number of blocks in time, where it is not the profile's.
     pub span: Option<u64>,
+    /// Where how many of its operations were seen.
+    pub places: BTreeMap<Place, u64>,
 }
 
 /// A cause that an analysis found.
@@ -208,10 +243,12 @@ impl Profile {
         if !profile.series.iter().all(within) {
             return Err(ProfileError::Damaged("a block behind the last one"));
         }
-        let blocks = profile.series.iter().flat_map(|series| series.blocks.values());
-        let sums = blocks.flat_map(|block| block.parts.iter().chain([&block.total]));
-        if !sums.map(|sum| sum.0).all(|ns| ns.is_finite() && ns >= 0.0) {
-            return Err(ProfileError::Damaged("a time that is none"));
+        if !profile.series.iter().all(|series| series.blocks.values().all(Block::is_sound)) {
+            return Err(ProfileError::Damaged("its counts and times contradict each other"));
+        }
+        let times = profile.series.iter().flat_map(|series| series.times.values());
+        if times.chain([&profile.begin_ns, &profile.end_ns]).any(|&count| count > COUNT_MAX) {
+            return Err(ProfileError::Damaged("a count that cannot be"));
         }
         Ok(profile)
     }
@@ -258,7 +295,9 @@ impl Profile {
             *sum = ns.map_or(Sum::default(), |ns| Sum(ns as f64, 1));
         }
         let place = self.place(service, operation);
-        self.series[place].blocks.entry(number).or_default().add(&block);
+        let series = &mut self.series[place];
+        *series.places.entry(one.place).or_default() += 1;
+        series.blocks.entry(number).or_default().add(&block);
     }
 
     /// The place of a series.
@@ -329,6 +368,11 @@ impl Series {
         let mut whole = Block { times: self.times.clone(), ..Block::default() };
         self.blocks.values().for_each(|block| whole.add(block));
         whole
+    }
+
+    /// Where most of it was seen.
+    pub(crate) fn seen(&self) -> Place {
+        self.places.iter().max_by_key(|(_, count)| **count).map_or(Place::Program, |(place, _)| *place)
     }
 
     /// Service and operation.
@@ -412,6 +456,28 @@ mod tests {
             let error = Profile::read(wrong.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_is_damaged() {
+        let mut profile = Profile::new("x");
+        profile.add("a", "GET", &Operation { failed: true, ..at(3) });
+        let text = String::from_utf8(profile.text()).unwrap();
+        for (from, to) in [
+            ("\"operations\":1,", "\"operations\":18446744073709551615,"),
+            ("\"failed\":1,", "\"failed\":2,"),
+            ("\"total\":[1000.0,1]", "\"total\":[1e308,1]"),
+            ("\"total\":[1000.0,1]", "\"total\":[-1.0,1]"),
+            ("\"total\":[1000.0,1]", "\"total\":[1000.0,2]"),
+            ("\"times\":{\"1002\":1}", "\"times\":{\"1002\":18446744073709551615}"),
+            ("\"times\":{},\"span\"", "\"times\":{\"7\":18446744073709551615},\"span\""),
+            ("\"span\":null", "\"span\":7"),
+        ] {
+            assert!(text.contains(from), "{from}: {text}");
+            let damaged = Profile::read(text.replace(from, to).as_bytes());
+            assert!(matches!(damaged, Err(ProfileError::Damaged(_))), "{to}: {damaged:?}");
+        }
+        assert!(Profile::read(text.as_bytes()).is_ok());
     }
 
     #[test]

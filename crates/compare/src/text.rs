@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use output::text::line;
+use output::text::{COLUMNS, cut, line, wrapped};
 
 use crate::comparison::{CHANCE, Change, Comparison, Row};
 
@@ -15,6 +15,7 @@ const SENTENCES: usize = 8;
 /// A figure with four digits.
 fn figure(value: f64) -> String {
     match value.abs() {
+        size if size >= 1e9 => format!("{value:.3e}"),
         size if size >= 1000.0 => {
             let whole = format!("{:.0}", value.abs());
             let groups: Vec<&str> = (whole.as_bytes().rchunks(3).rev())
@@ -31,6 +32,7 @@ fn figure(value: f64) -> String {
 
 fn percent(share: Option<f64>) -> String {
     match share {
+        Some(share) if share.abs() >= 1e5 => format!("{:+.1e} %", share * 100.0),
         Some(share) if share.abs() >= 10.0 => format!("{:+.0} %", share * 100.0),
         Some(share) => format!("{:+.1} %", share * 100.0),
         None => "new".to_owned(),
@@ -86,24 +88,6 @@ fn signed(us: f64) -> String {
     format!("{}{}", if us < 0.0 { "-" } else { "+" }, figure(us.abs()))
 }
 
-/// Breaks a text into lines of 80 columns, the later ones indented.
-fn wrapped(text: &str, out: &mut String) {
-    let mut width = 0;
-    for (index, word) in text.split(' ').enumerate() {
-        let length = word.chars().count();
-        if index > 0 && width + 1 + length > 80 {
-            out.push_str("\n  ");
-            width = 2;
-        } else if index > 0 {
-            out.push(' ');
-            width += 1;
-        }
-        out.push_str(word);
-        width += length;
-    }
-    out.push('\n');
-}
-
 /// The figures of a row that are worth a line: those that everybody wants, and parts that are not nothing.
 fn lines(row: &Row) -> impl Iterator<Item = (&'static str, &Change)> {
     let quantities =
@@ -118,7 +102,7 @@ pub fn text(compared: &Comparison, all: bool) -> String {
     let mut out = String::new();
     let told: Vec<&Row> = compared.rows.iter().filter(|row| row.differs()).collect();
     for row in told.iter().take(SENTENCES) {
-        wrapped(&sentence(row), &mut out);
+        out.push_str(&wrapped(sentence(row), "  "));
     }
     if told.len() > SENTENCES {
         let _ = writeln!(out, "and {} more differ", told.len() - SENTENCES);
@@ -126,10 +110,10 @@ pub fn text(compared: &Comparison, all: bool) -> String {
     if told.is_empty() {
         match &compared.rows[..] {
             [] => out.push_str("Nothing is in both: there is nothing to compare.\n"),
-            [row] => wrapped(&sentence(row), &mut out),
+            [row] => out.push_str(&wrapped(sentence(row), "  ")),
             [row, ..] => {
                 let _ = writeln!(out, "No difference beyond noise.");
-                wrapped(&sentence(row), &mut out);
+                out.push_str(&wrapped(sentence(row), "  "));
             }
         }
     }
@@ -140,7 +124,7 @@ pub fn text(compared: &Comparison, all: bool) -> String {
         ("Only after: ", &compared.new),
     ] {
         for one in list.iter().take(SENTENCES) {
-            wrapped(&format!("{what}{}", line(one)), &mut out);
+            out.push_str(&wrapped(format!("{what}{}", line(one)), "  "));
         }
         if list.len() > SENTENCES {
             let _ = writeln!(out, "  and {} more", list.len() - SENTENCES);
@@ -152,7 +136,8 @@ pub fn text(compared: &Comparison, all: bool) -> String {
         let _ = writeln!(out, "\n{:<30}{:>12}{:>12}{:>11}{:>12}", "", "before", "after", "change", "noise");
     }
     for row in &shown {
-        let _ = writeln!(out, "{}", line(&row.name));
+        let _ = writeln!(out, "{}", cut(&row.name, COLUMNS));
+        row.note.iter().for_each(|note| out.push_str(&wrapped(format_args!("  {note}"), "  ")));
         for (indent, change) in lines(row) {
             let noise = match (change.least, change.before) {
                 (Some(least), before) if before != 0.0 => format!("{:.1} %", least / before.abs() * 100.0),
@@ -186,7 +171,8 @@ pub fn text(compared: &Comparison, all: bool) -> String {
 /// Returns the comparison as Markdown, for a pull request.
 #[must_use]
 pub fn markdown(compared: &Comparison) -> String {
-    let cell = |text: &str| line(text).to_string().replace('|', "\\|").replace('<', "&lt;").replace('`', "'");
+    // In a code span nothing is markup, no link and no mention.
+    let cell = |text: &str| format!("`{}`", line(text).to_string().replace('`', "'").replace('|', "\\|"));
     let mut out = String::from("### Before and after\n\n");
     let told: Vec<&Row> = compared.rows.iter().filter(|row| row.differs()).collect();
     for row in told.iter().take(SENTENCES) {
@@ -266,7 +252,14 @@ mod tests {
         for text in [text(&compared, true), markdown(&compared)] {
             assert!(!text.contains('\x1b'), "{text}");
         }
-        assert!(!markdown(&compared).contains("<img>") && markdown(&compared).contains("a\\|b"));
+        // What lies outside of code spans is ours.
+        let markdown = markdown(&compared);
+        let outside: String = markdown.split('`').step_by(2).collect();
+        assert!(
+            !outside.contains("img") && !outside.contains("script") && !outside.contains("a|b"),
+            "{markdown}"
+        );
+        assert!(markdown.contains("a\\|b"), "{markdown}");
     }
 
     #[test]

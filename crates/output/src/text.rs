@@ -64,6 +64,37 @@ pub fn wrapped(text: impl Display, indent: &str) -> String {
     format!("{}\n", textwrap::fill(&text, options).replace(TOGETHER, " "))
 }
 
+/// Escapes a text, and cuts it to so many columns.
+pub fn cut(text: impl Display, columns: usize) -> String {
+    let text = line(text).to_string();
+    if textwrap::core::display_width(&text) <= columns {
+        return text;
+    }
+    let mut kept = String::new();
+    for c in text.chars() {
+        kept.push(c);
+        if textwrap::core::display_width(&kept) >= columns {
+            kept.pop();
+            break;
+        }
+    }
+    kept.push('…');
+    kept
+}
+
+/// The columns that an escaped text takes.
+pub fn width(text: &str) -> usize {
+    textwrap::core::display_width(text)
+}
+
+/// A text of this many columns, filled with spaces or cut.
+pub fn filled(text: impl Display, columns: usize) -> String {
+    let mut text = cut(text, columns);
+    let missing = columns.saturating_sub(width(&text));
+    text.extend(std::iter::repeat_n(' ', missing));
+    text
+}
+
 /// A space that no line ends at.
 const TOGETHER: char = '\u{a0}';
 
@@ -157,6 +188,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn texts_are_cut_by_the_columns_that_they_take() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "ab…");
+        for columns in 2..12 {
+            for text in ["漢字漢字漢字漢字", "a漢b字c漢d字", "plain text that is long", "\x1b[2J\x1b[2J"]
+            {
+                assert!(width(&cut(text, columns)) <= columns, "{text} {columns}");
+                assert_eq!(width(&filled(text, columns)), columns, "{text} {columns}");
+            }
+        }
+    }
 
     #[test]
     fn wrapped_lines_fit_and_keep_numbers_whole() {

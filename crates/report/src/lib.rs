@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis_text;
+pub mod bench_text;
 pub mod chart;
 mod closure_text;
 pub mod experiment_html;

@@ -44,9 +44,9 @@ pub fn us(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// The runs of `bench`.
+/// The runs of `bench` with all columns, wider than 80.
 #[must_use]
-pub fn runs(runs: &[RunResult]) -> String {
+pub fn runs_wide(runs: &[RunResult]) -> String {
     // The rate that an open loop was asked for, and the operations that had not begun at its end.
     let is_open = runs.iter().any(|run| run.rate.is_some());
     let open: &[&str] = if is_open { &["asked/s", "behind"] } else { &[] };
@@ -79,22 +79,27 @@ pub fn runs(runs: &[RunResult]) -> String {
 }
 
 /// The sizes of a run's operations.
-fn block(run: &RunResult) -> String {
+pub(crate) fn block(run: &RunResult) -> String {
     match &run.block_split[..] {
         [] => record::units::format_size(run.block_size_bytes),
         split => load::initiator::workload::block_split(split),
     }
 }
 
-/// The row of one kind of operation, below that of its run.
-fn kind_row(kind: &KindResult, is_open: bool) -> Vec<Cell> {
-    let l = &kind.latency_us;
-    let name = match kind.kind {
+/// The name of a kind of operation, below its run.
+pub(crate) fn kind_name(kind: load::Operation) -> &'static str {
+    match kind {
         load::Operation::Read => "  read",
         load::Operation::Write => "  write",
         load::Operation::Trim => "  trim",
         load::Operation::WriteZeroes => "  zeroes",
-    };
+    }
+}
+
+/// The row of one kind of operation, below that of its run.
+fn kind_row(kind: &KindResult, is_open: bool) -> Vec<Cell> {
+    let l = &kind.latency_us;
+    let name = kind_name(kind.kind);
     let mut row = vec![
         cell(name),
         cell(""),

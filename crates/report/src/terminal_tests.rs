@@ -46,7 +46,7 @@ fn mixed_runs_have_a_row_for_each_kind() {
         latency: record::latency::Latency::new(),
     };
     let kinds = vec![kind(load::Operation::Read, 7000.0), kind(load::Operation::Trim, 3000.0)];
-    let text = runs(&[RunResult { kinds, rate: Some(5.0), ..RunResult::default() }]);
+    let text = runs_wide(&[RunResult { kinds, rate: Some(5.0), ..RunResult::default() }]);
     let row = |name: &str| text.lines().find(|l| l.trim_start().starts_with(name)).unwrap().to_owned();
     assert!(
         row("read").contains("7 000") && row("read").contains("28.7") && row("read").contains("700.0"),
@@ -198,7 +198,7 @@ fn each_figure_of_a_run_is_under_its_heading() {
         latency_us,
         ..RunResult::default()
     };
-    let found = cells(&runs(std::slice::from_ref(&run)));
+    let found = cells(&runs_wide(std::slice::from_ref(&run)));
     for (heading, expected) in [
         ("rw", "randwrite"),
         ("block", "4k"),
@@ -218,7 +218,7 @@ fn each_figure_of_a_run_is_under_its_heading() {
         assert_eq!(found[heading], expected, "{heading}");
     }
     let split = vec![share(512, 60), share(4096, 40)];
-    let mixed = cells(&runs(&[RunResult { block_split: split, ..run.clone() }]));
+    let mixed = cells(&runs_wide(&[RunResult { block_split: split, ..run.clone() }]));
     assert_eq!(mixed["block"], "512/60:4k/40");
     let copied = cells(&copies(3 << 20, &[RunResult { seconds: 1.25, sessions: 4, ..run }]));
     for (heading, expected) in

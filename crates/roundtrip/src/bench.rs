@@ -102,6 +102,9 @@ pub(crate) struct BenchArgs {
     /// repeatable. Figures: iops, mb/s, errors, behind, mean, min, p50, p90, p99, p999, max
     #[arg(long, value_name = "THRESHOLD")]
     pub(crate) assert: Vec<Threshold>,
+    /// Show the table with all columns, wider than 80
+    #[arg(long)]
+    pub(crate) wide: bool,
     /// Print the result as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::compare::assertion::Assertion;
-use ::compare::profile::{Cause, Operation};
+use ::compare::profile::{Cause, Operation, Place};
 use ::compare::{Comparison, Profile, bench, text};
 use analysis::verdict;
 use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Named, Options};
@@ -64,7 +64,7 @@ pub(crate) struct CompareArgs {
 }
 
 /// Largest result or profile that is read, bytes.
-const TEXT_BYTES_MAX: u64 = 256 << 20;
+const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
@@ -104,8 +104,18 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// The keys by which a result is known.
+#[derive(serde::Deserialize)]
+struct Keys {
+    runs: Option<serde::de::IgnoredAny>,
+    format: Option<serde::de::IgnoredAny>,
+}
+
 /// Reads a measurement, whatever it is.
 fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<Profile, Failure> {
+    if path == Path::new("-") {
+        return Err(Failure::Usage(anyhow!("standard input cannot be compared: give files")));
+    }
     let path = kept(path);
     let name = path.display().to_string();
     let usage = |error: anyhow::Error| Failure::Usage(error.context(name.clone()));
@@ -113,10 +123,11 @@ fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<
         if text.len() as u64 > TEXT_BYTES_MAX {
             return Err(usage(anyhow!("it has more than {} MiB", TEXT_BYTES_MAX >> 20)));
         }
-        let value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| usage(e.into()))?;
-        return if value.get("runs").is_some() {
+        // Only which keys there are: its values may be many.
+        let keys: Keys = serde_json::from_slice(&text).map_err(|e| usage(e.into()))?;
+        return if keys.runs.is_some() {
             bench::profile(&text, &name).map_err(|e| usage(e.into()))
-        } else if value.get("format").is_some() {
+        } else if keys.format.is_some() {
             Profile::read(&text).map_err(|e| usage(e.into()))
         } else {
             Err(usage(anyhow!(
@@ -138,8 +149,8 @@ fn json(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
     let mut reader: Box<dyn std::io::Read> =
         if head == ZSTD { Box::new(zstd::Decoder::new(open()?)?) } else { Box::new(open()?) };
     let mut text = Vec::new();
-    (&mut reader).take(1).read_to_end(&mut text)?;
-    if text != b"{" {
+    (&mut reader).take(64).read_to_end(&mut text)?;
+    if text.trim_ascii_start().first() != Some(&b'{') {
         return Ok(None);
     }
     reader.take(TEXT_BYTES_MAX).read_to_end(&mut text)?;
@@ -209,6 +220,11 @@ pub(crate) fn add(profile: &mut Profile, observed: &Observed, named: &Named<'_>,
         &service,
         &operation,
         &Operation {
+            place: match (op.c1.is_known(), op.s1.is_known()) {
+                (true, true) => Place::Both,
+                (false, true) => Place::Server,
+                _ => Place::Client,
+            },
             ended_ns: response.ended.ns().unwrap_or(profile.end_ns),
             total_ns: between(request.began, response.ended).filter(|_| is_timed),
             parts_ns: if is_timed {

@@ -21,6 +21,7 @@ use serde_json::json;
 
 use crate::analyze::{PortArg, port};
 use crate::print::print_json_line;
+use crate::stop::Stop;
 use crate::target::default_socket;
 use crate::{Failure, args, live};
 
@@ -238,8 +239,13 @@ fn once(args: &TopArgs, look: &mut Look<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Draws until a key ends it. The terminal is given back as it was, also by a panic.
+/// Time between two looks for a signal.
+const STOP_LOOK: Duration = Duration::from_millis(200);
+
+/// Draws until a key or a signal ends it. The terminal is given back as it was, also by a panic.
 fn watch(args: &TopArgs, look: &mut Look<'_>) -> anyhow::Result<()> {
+    // A signal, too, gives the terminal back.
+    let stop = Stop::on_signals().context("cannot install signal handlers")?;
     let mut figures = look()?;
     let mut terminal = ratatui::init();
     let watched = (|| {
@@ -247,7 +253,11 @@ fn watch(args: &TopArgs, look: &mut Look<'_>) -> anyhow::Result<()> {
         let mut at = Instant::now() + args.interval;
         loop {
             terminal.draw(|frame| view.draw(frame, &figures))?;
-            if event::poll(at.saturating_duration_since(Instant::now()))? {
+            if stop.is_raised() {
+                return Ok(());
+            }
+            let wait = at.saturating_duration_since(Instant::now());
+            if event::poll(wait.min(STOP_LOOK))? {
                 if let Event::Key(key) = event::read()?
                     && key.kind == KeyEventKind::Press
                 {
@@ -257,6 +267,9 @@ fn watch(args: &TopArgs, look: &mut Look<'_>) -> anyhow::Result<()> {
                         return Ok(());
                     }
                 }
+                continue;
+            }
+            if Instant::now() < at {
                 continue;
             }
             at = Instant::now() + args.interval;

@@ -651,9 +651,9 @@ fn a_service_is_watched_by_its_packets() {
     let Some(_alone) = may_capture() else { return };
     let target = Target::start(&["--lun", "0=zero:1G"]);
     let port = port_of(&target).to_string();
-    let watch = |work: &dyn Fn()| -> Value {
+    let watch_at = |port: &[&str], work: &dyn Fn()| -> Value {
         let mut top = roundtrip();
-        top.args(["top", "--interface", "lo", "--port", &port, "--once", "--interval", "1500ms", "--json"]);
+        top.args(["top", "--interface", "lo", "--once", "--interval", "1500ms", "--json"]).args(port);
         let child = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(500));
         work();
@@ -661,6 +661,7 @@ fn a_service_is_watched_by_its_packets() {
         serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)))
     };
+    let watch = |work: &dyn Fn()| watch_at(&["--port", &port], work);
     let operations = |rates: &Value, name: &str| {
         let rows = rates["services"].as_array().unwrap().iter();
         let sum: f64 = rows.filter(|row| row["name"] == name).map(|row| row["per_s"].as_f64().unwrap()).sum();
@@ -693,4 +694,14 @@ fn a_service_is_watched_by_its_packets() {
     });
     assert_eq!(operations(&rates, "service action in"), 3.0, "{rates}");
     session.into_inner().close().unwrap();
+    // All services, where no port is given: they are known by how their connections begin.
+    let rates = watch_at(&[], &|| {
+        let mut session =
+            load::initiator::session::Session::open(&target.url(0).parse().unwrap(), &options).unwrap();
+        for _ in 0..3 {
+            session.capacity().unwrap();
+        }
+        session.close().unwrap();
+    });
+    assert!(operations(&rates, "service action in") >= 3.0, "{rates}");
 }

@@ -145,5 +145,12 @@ fn conditions_decide_and_wrong_files_are_named() {
         assert!(code == 2 && error.contains(why), "{content}: {error}");
     }
     assert!(run(&[a, "/nowhere"]).2.contains("/nowhere"));
+    // A small file that becomes a large text.
+    let bomb =
+        zstd::encode_all(&*[b" {\"format\":1,\"series\":[".to_vec(), b"{},".repeat(30 << 20)].concat(), 0)
+            .unwrap();
+    std::fs::write(&wrong, bomb).unwrap();
+    let (code, _, error) = run(&[a, wrong.to_str().unwrap()]);
+    assert!(code == 2 && error.contains("more than 64 MiB"), "{error}");
     assert_eq!(run(&[a, b, "--assert", "p98=3%"]).0, 2);
 }

@@ -407,6 +407,8 @@ impl Picture {
 
 /// The line of all rows together.
 fn sums(unit: &str, per_s: f64, bytes: f64, errors: f64) -> Line<'static> {
+    // The sum of nothing is -0.
+    let [per_s, bytes, errors] = [per_s, bytes, errors].map(|sum| sum + 0.0);
     Line::from(vec![
         Span::styled(format!("{} {unit}", count(per_s)), bold()),
         Span::raw(format!("   {} MB/s   {} errors/s", megabytes(bytes), count(errors))),
@@ -628,6 +630,14 @@ mod tests {
         }
         let text = drawn_of(&mut view, &figures, 80, 24);
         assert!(text.contains("SET") && !text.contains("GET"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_no_negative_zero() {
+        for figures in [Figures::Target(Rates::default()), Figures::Traffic(TrafficRates::default())] {
+            let text = drawn_of(&mut View::default(), &figures, 80, 24);
+            assert!(text.contains("\n0 ") && !text.contains("-0"), "{text}");
+        }
     }
 
     #[test]

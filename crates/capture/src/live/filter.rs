@@ -1,4 +1,4 @@
-//! The kernel's filter: TCP over IPv4 or IPv6, to or from one port (classic BPF, `tcp port N`).
+//! The kernel's filter: TCP over IPv4 or IPv6, to or from one port, or any (classic BPF, `tcp port N`, `tcp`).
 
 /// One instruction; the fields are those of `struct sock_filter` (linux/filter.h).
 pub(super) type Instruction = libc::sock_filter;
@@ -16,8 +16,10 @@ const JEQ: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const JSET: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RET: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// The program; accepted packets are kept up to `snap` bytes.
+/// The program; accepted packets are kept up to `snap` bytes. Port 0 is any.
 pub(super) fn tcp_port(port: u16, snap: u32) -> [Instruction; 20] {
+    // Where any port passes, the first comparison accepts either way.
+    let other = |accept: u8| if port == 0 { accept } else { 0 };
     let port = port.into();
     [
         op(LDH, 12, 0, 0),
@@ -25,7 +27,7 @@ pub(super) fn tcp_port(port: u16, snap: u32) -> [Instruction; 20] {
         op(LDB, 20, 0, 0),
         op(JEQ, 6, 0, 15), // not TCP: reject
         op(LDH, 54, 0, 0),
-        op(JEQ, port, 12, 0), // source port: accept
+        op(JEQ, port, 12, other(12)), // source port: accept
         op(LDH, 56, 0, 0),
         op(JEQ, port, 10, 11),  // destination port: accept, else reject
         op(JEQ, 0x0800, 0, 10), // 8: not IPv4 either: reject
@@ -35,7 +37,7 @@ pub(super) fn tcp_port(port: u16, snap: u32) -> [Instruction; 20] {
         op(JSET, 0x1fff, 6, 0), // a later fragment: reject
         op(LDX_IHL, 14, 0, 0),
         op(LDH_X, 14, 0, 0),
-        op(JEQ, port, 2, 0), // source port: accept
+        op(JEQ, port, 2, other(2)), // source port: accept
         op(LDH_X, 16, 0, 0),
         op(JEQ, port, 0, 1), // destination port: accept, else reject
         op(RET, snap, 0, 0), // 18
@@ -76,6 +78,24 @@ mod tests {
         frame[34 + options..36 + options].copy_from_slice(&ports.0.to_be_bytes());
         frame[36 + options..38 + options].copy_from_slice(&ports.1.to_be_bytes());
         frame
+    }
+
+    #[test]
+    fn port_0_is_any() {
+        let program = tcp_port(0, 1000);
+        let mut v6 = vec![0; 74];
+        v6[12..14].copy_from_slice(&0x86dd_u16.to_be_bytes());
+        v6[20] = 6;
+        v6[54..58].copy_from_slice(&[1, 2, 3, 4]);
+        for (frame, passes) in [
+            (frame_v4(6, 0, 0, (80, 9)), true),
+            (frame_v4(6, 8, 0, (40_000, 6379)), true),
+            (frame_v4(17, 0, 0, (53, 9)), false),
+            (frame_v4(6, 0, 5, (80, 9)), false),
+            (v6, true),
+        ] {
+            assert_eq!(run(&program, &frame) == 1000, passes);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use analysis::service::{DetailRow, Figures, ServiceRow};
 use analyzer::AnalysisResult;
-use output::text::{COLUMNS, line, wrapped};
+use output::text::{COLUMNS, cut, filled, wrapped};
 use record::units::counted;
 
 use crate::terminal::{cell, number, table, thousands, us};
@@ -41,7 +41,7 @@ pub(super) fn services(result: &AnalysisResult, wide: bool) -> String {
         }
     }
     for name in names {
-        let _ = writeln!(out, "{}", line(name.unwrap_or("others")));
+        let _ = writeln!(out, "{}", cut(name.unwrap_or("others"), COLUMNS));
         for row in shown().filter(|row| row.service.as_deref() == name) {
             let mostly = row.largest_part.map_or(String::new(), |largest| {
                 format!("{} {:.0} %", largest.part.name(), largest.share * 100.0)
@@ -72,14 +72,10 @@ fn heading(of: &str) -> String {
 /// A row of that table.
 fn narrow(name: &str, figures: &Figures, mostly: &str, out: &mut String) {
     let us = |value: f64| if value < 100.0 { us(value) } else { thousands(value) };
-    let name = line(name).to_string();
-    let name: String = match name.chars().count() {
-        0..=24 => name,
-        _ => name.chars().take(23).chain(['…']).collect(),
-    };
+    let name = filled(name, 24);
     let _ = writeln!(
         out,
-        "  {name:<24}{:>8}{:>7}{:>9}{:>9}{:>6}{mostly:>15}",
+        "  {name}{:>8}{:>7}{:>9}{:>9}{:>6}{mostly:>15}",
         per_second(figures.rate),
         short(figures.in_flight),
         us(figures.p50_us),
@@ -163,7 +159,8 @@ pub(super) fn details(
             continue;
         }
         let name = service.service.as_deref().unwrap_or("others");
-        let _ = writeln!(out, "\n{}, {}, by {by}", line(name), line(named(service)));
+        out.push('\n');
+        out.push_str(&wrapped(format_args!("{name}, {}, by {by}", named(service)), "  "));
         if wide {
             let _ = writeln!(out, "{}", details_wide(by, rows));
         } else {

@@ -65,7 +65,11 @@ fn print_results(args: &BenchArgs, url: &dyn fmt::Display, runs: &[RunResult]) -
             return Ok(());
         }
         OutputFormat::Normal => {
-            print_line(report::terminal::runs(runs));
+            print_line(if args.wide {
+                report::terminal::runs_wide(runs)
+            } else {
+                report::bench_text::runs(runs)
+            });
             return Ok(());
         }
     };
