@@ -150,7 +150,7 @@ pub(crate) fn notes(
         s.unmatched > 0,
         format!("{} without a request in the capture", counted(s.unmatched, "response")),
     );
-    let unanswered = evidence.requests_unanswered().saturating_sub(result.responses_coming);
+    let unanswered = result.unanswered;
     note_if(unanswered > 0, format!("{} without a response in the capture", counted(unanswered, "request")));
     note_if(
         s.mistaken > 0,

@@ -25,6 +25,8 @@ pub(crate) struct Reading {
     /// Capture points by interface, and by the interface's number in cooked captures.
     points: Vec<((u32, Option<u32>), usize, Link)>,
     recent: usize,
+    /// When its first frame passed, nanoseconds.
+    first_ns: Option<u64>,
     /// When its last frame passed, nanoseconds, and whether that has no bytes.
     last: (u64, bool),
     /// Its current section, the number of that among all captures, and the stretch of time that it is in.
@@ -40,6 +42,11 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// When its first and its last frame passed, nanoseconds since the epoch.
+    pub(crate) fn span_ns(&self) -> Option<(u64, u64)> {
+        self.first_ns.map(|first| (first, self.last.0.max(first)))
+    }
+
     fn new(input: Input, selection: &Selection) -> Self {
         Self {
             // What a file has of secrets is for all of them.
@@ -47,6 +54,7 @@ impl Reading {
             place: input.place,
             points: Vec::new(),
             recent: 0,
+            first_ns: None,
             last: (0, false),
             section: None,
             capture: 0,
@@ -160,6 +168,7 @@ impl Points {
         let Some(frame) = reading.file.next_frame()? else { return Ok(false) };
         let at = At { ns: frame.time_ns, frame: frame.number };
         reading.last = (frame.time_ns, frame.data.is_empty());
+        reading.first_ns.get_or_insert(frame.time_ns);
         // The common case first: the point of the last frame, on a plain link.
         if let Some(&((interface, None), point, link)) = reading.points.get(reading.recent)
             && interface == frame.interface

@@ -18,7 +18,7 @@ use crate::events::{Event, Outbox};
 
 use crate::holes::{Holes, Missed};
 use crate::notes::notes;
-use crate::reading::{Read, Reader};
+use crate::reading::{Read, Reader, Reading};
 use crate::result::{AnalysisResult, ModeRow};
 use crate::rows::{connections, drops, input};
 use analysis::clocks::ClockSums;
@@ -363,7 +363,11 @@ impl State<'_> {
         // A capture with one point has no packet twice.
         let (packets, bytes) =
             if *points_with_packets > 1 { evidence.passed() } else { (frames.packets, frames.bytes) };
+        let spans = || readings.iter().filter_map(Reading::span_ns);
+        let begin_ns = spans().map(|(first, _)| first).min();
         let mut result = AnalysisResult {
+            unanswered: evidence.requests_unanswered().saturating_sub(judged.coming.responses),
+            span_ns: begin_ns.zip(spans().map(|(_, last)| last).max()).unwrap_or_default(),
             inputs: readings.iter().map(|reading| input(&reading.file)).collect(),
             packets,
             bytes,

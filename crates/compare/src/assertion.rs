@@ -41,6 +41,12 @@ impl FromStr for Assertion {
     }
 }
 
+/// Whether a quantity has become worse by more than this share. Of a rate less is worse.
+fn is_worse(change: &Change, limit: f64) -> bool {
+    let sign = if change.name == "per second" { -1.0 } else { 1.0 };
+    change.share().is_none_or(|share| share * sign > limit)
+}
+
 impl Assertion {
     /// Returns what breaks the condition, a sentence each.
     #[must_use]
@@ -53,7 +59,16 @@ impl Assertion {
         if compared.has_others {
             broken.extend(compared.gone.iter().map(|name| format!("{name}: only before")));
         }
-        if let Self::Within(name, _) = self {
+        if let Self::Within(name, limit) = self {
+            let changes = compared.rows.iter().filter_map(|row| Some((row, row.quantity(name)?)));
+            let unjudged = changes.filter(|(_, change)| change.chance.is_none() && is_worse(change, *limit));
+            broken.extend(unjudged.map(|(row, change)| {
+                let (before, after) = (change.before, change.after);
+                format!(
+                    "{}: {name} {before:.1} to {after:.1}, and how much of it is noise is not known",
+                    row.name
+                )
+            }));
             let is_lost = |row: &&Row| row.note.is_some() || row.quantity(name).is_none();
             let lost = compared.rows.iter().filter(is_lost);
             broken.extend(lost.map(|row| format!("{}: {name} cannot be compared", row.name)));
@@ -75,11 +90,7 @@ impl Assertion {
                 .collect()
         };
         match self {
-            Self::Within(name, limit) => {
-                // Of a rate less is worse.
-                let sign = if *name == "per second" { -1.0 } else { 1.0 };
-                of(name, &|change| change.share().is_none_or(|share| share * sign > *limit))
-            }
+            Self::Within(name, limit) => of(name, &|change| is_worse(change, *limit)),
             Self::Failed => of("failed", &|change| change.difference() > 0.0),
             Self::Causes => compared.causes_new.iter().map(|cause| format!("new cause: {cause}")).collect(),
         }
@@ -127,6 +138,11 @@ mod tests {
         assert!(!broken("rate=5%", "per second", 100.0, 120.0, true));
         assert!(broken("failed", "failed", 0.0, 0.1, true) && !broken("failed", "failed", 0.1, 0.0, true));
         assert!(broken("causes", "x", 1.0, 1.0, false));
+        let mut unjudged = compared("p99 us", 100.0, 111.0, false);
+        unjudged.rows[0].quantities[0].chance = None;
+        let p99 =
+            |percent: &str| format!("p99={percent}%").parse::<Assertion>().unwrap().broken_by(&unjudged);
+        assert!(p99("10")[0].contains("not known") && p99("12").is_empty());
         let within: Assertion = "mean=5%".parse().unwrap();
         assert!(
             !within.broken_by(&compared("p99 us", 1.0, 1.0, false)).is_empty(),

@@ -3,9 +3,13 @@
 use std::fmt::Write as _;
 
 use serde::Deserialize;
+use serde::de::Error as _;
 use thiserror::Error;
 
 use crate::profile::{Block, Profile, Sum};
+
+/// Most bins of a histogram: one of three digits has fewer.
+const BINS_MAX: usize = 100_000;
 
 /// Longest run, seconds.
 const SECONDS_MAX: f64 = 1e9;
@@ -51,10 +55,11 @@ struct Second {
 }
 
 impl Run {
-    fn name(&self) -> String {
+    /// What was asked for. Of a service of messages the size is that of its answers.
+    fn name(&self, has_sizes: bool) -> String {
         let mut words = Vec::new();
         words.extend(self.rw.as_ref().and_then(|rw| rw.as_str()).map(str::to_owned));
-        words.extend(self.block_size_bytes.map(|bytes| format!("{bytes} B")));
+        words.extend(self.block_size_bytes.filter(|_| has_sizes).map(|bytes| format!("{bytes} B")));
         words.extend(self.queue_depth.map(|depth| format!("QD {depth}")));
         words.extend(
             self.sessions.filter(|&sessions| sessions > 1).map(|sessions| format!("{sessions} sessions")),
@@ -73,11 +78,12 @@ pub fn profile(text: &[u8], source: &str) -> Result<Profile, BenchError> {
     let mut profile = Profile::new(source);
     profile.block_ns = 1_000_000_000;
     let mut names = std::collections::BTreeMap::new();
+    let is_disk = !result.url.as_deref().is_some_and(|url| url.starts_with("http"));
     for run in &result.runs {
         // What ends just before a second is whole.
         let span = (run.seconds + 0.01).floor().clamp(0.0, SECONDS_MAX) as u64;
         // A run that was repeated is one of its own.
-        let mut name = run.name();
+        let mut name = run.name(is_disk);
         let repeats = names.entry(name.clone()).or_insert(0_u32);
         *repeats += 1;
         if *repeats > 1 {
@@ -97,6 +103,9 @@ pub fn profile(text: &[u8], source: &str) -> Result<Profile, BenchError> {
                     .map_or(Sum::default(), |us| Sum(us * 1e3 * second.operations as f64, second.operations)),
                 ..Block::default()
             });
+        }
+        if run.histogram.len() > BINS_MAX {
+            return Err(serde_json::Error::custom("a histogram of too many bins").into());
         }
         for bin in &run.histogram {
             let sum = series.times.entry(bin.up_to_ns).or_default();
@@ -157,6 +166,15 @@ mod tests {
             .replace("\"count\":90", "\"count\":18446744073709551615");
         let read = profile(huge.as_bytes(), "x").unwrap();
         let _ = Comparison::of(&read, &read);
+    }
+
+    #[test]
+    fn answers_of_other_sizes_are_of_the_same_requests() {
+        let of = |size: &str| {
+            let text = result(1000, 5.0).replace("iscsi://a/b/0", "http://a/").replace(":512", size);
+            profile(text.as_bytes(), "x").unwrap()
+        };
+        assert_eq!(Comparison::of(&of(":5"), &of(":0")).rows.len(), 1);
     }
 
     #[test]

@@ -300,6 +300,27 @@ impl Profile {
         series.blocks.entry(number).or_default().add(&block);
     }
 
+    /// Extends it to all of a measurement, also where no operation ended: a service that has died answers none.
+    pub fn cover(&mut self, from_ns: u64, to_ns: u64) {
+        if self.blocks == 0 || from_ns > self.end_ns || to_ns < self.begin_ns {
+            return;
+        }
+        while to_ns.max(self.end_ns).saturating_sub(from_ns.min(self.begin_ns)) / self.block_ns
+            >= BLOCKS_MAX - 1
+        {
+            self.halve();
+        }
+        let before = self.begin_ns.saturating_sub(from_ns).div_ceil(self.block_ns);
+        for series in &mut self.series {
+            let blocks = std::mem::take(&mut series.blocks);
+            series.blocks = blocks.into_iter().map(|(number, block)| (number + before, block)).collect();
+        }
+        self.begin_ns = self.begin_ns.min(from_ns);
+        self.end_ns = self.end_ns.max(to_ns);
+        let all = (self.end_ns - self.begin_ns) / self.block_ns + 1;
+        self.blocks = (self.blocks + before).max(all);
+    }
+
     /// The place of a series.
     pub(crate) fn place(&mut self, service: &str, operation: &str) -> usize {
         let key = (service.to_owned(), operation.to_owned());
@@ -478,6 +499,24 @@ mod tests {
             assert!(matches!(damaged, Err(ProfileError::Damaged(_))), "{to}: {damaged:?}");
         }
         assert!(Profile::read(text.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn silence_at_both_ends_counts() {
+        let mut profile = Profile::new("x");
+        for ms in 0..2000 {
+            profile.add("a", "GET", &at(10_000 + ms));
+        }
+        profile.cover(9_000_000_000, 17_000_000_000);
+        assert!((profile.seconds() - 8.0).abs() < 1e-6, "{}", profile.seconds());
+        assert!(profile.blocks <= BLOCKS_MAX && profile.operations() == 2000);
+        let first = *profile.series[0].blocks.keys().next().unwrap() * profile.block_ns;
+        assert!((0.97e9..1.1e9).contains(&(first as f64)), "{first}");
+        assert!(Profile::read(&profile.text()).is_ok());
+        // What does not hold it changes nothing.
+        let before = profile.text();
+        profile.cover(20_000_000_000, 30_000_000_000);
+        assert_eq!(profile.text(), before);
     }
 
     #[test]

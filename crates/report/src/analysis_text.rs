@@ -104,6 +104,7 @@ fn answer(result: &AnalysisResult, out: &mut String) {
         out.push_str("Verdict: none, as no operation ended in the capture.\n");
         return;
     }
+    let asked = result.operations.saturating_add(result.unanswered);
     if result.verdicts.is_empty() {
         out.push_str("Verdict: nothing found that made these operations slow.\n");
         if let Some(row) = result.services.first() {
@@ -135,6 +136,15 @@ fn answer(result: &AnalysisResult, out: &mut String) {
             let _ = write!(text, ". Gain: {}", gain.text);
         }
         out.push_str(&wrapped(text, "  "));
+    }
+    // They have no time that a verdict could count, and are what their clients notice.
+    if result.unanswered * 100 > asked {
+        let share = result.unanswered as f64 / asked as f64 * 100.0;
+        let requests = counted(result.unanswered, "request");
+        out.push_str(&wrapped(
+            format_args!("{requests} ({share:.1} %) without a response in the capture."),
+            "  ",
+        ));
     }
 }
 

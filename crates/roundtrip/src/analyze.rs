@@ -235,7 +235,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         figures.write(folder, &names.join(", ")).map_err(Failure::Usage)?;
     }
     if let (Some(name), Some(mut profile)) = (&args.save, profile.filter(|_| is_complete)) {
-        profile.causes = compare::causes(&result);
+        compare::complete(&mut profile, &result);
         let path = compare::save(&profile, name).context("--save").map_err(Failure::Usage)?;
         eprint_line(format_args!("profile kept in {}", path.display()));
     }

@@ -179,12 +179,19 @@ fn analysed(
     let mut take = |observed: &Observed, named: &Named<'_>| add(&mut profile, observed, named, by_key);
     let inputs = vec![Input { file, place: None }];
     let result = Analysis::run(inputs, options, Some(&mut take), &mut |_| (), stop)?;
-    profile.causes = causes(&result);
+    complete(&mut profile, &result);
     Ok((profile, result))
 }
 
+/// Adds what is known at the end of an analysis: the causes, and how long it was looked.
+pub(crate) fn complete(profile: &mut Profile, result: &AnalysisResult) {
+    profile.causes = causes(result);
+    let (from_ns, to_ns) = result.span_ns;
+    profile.cover(from_ns, to_ns);
+}
+
 /// The causes that an analysis found.
-pub(crate) fn causes(result: &AnalysisResult) -> Vec<Cause> {
+fn causes(result: &AnalysisResult) -> Vec<Cause> {
     let of =
         |one: &verdict::Verdict| Cause { name: verdict::name(one.kind).to_owned(), text: one.text.clone() };
     result.verdicts.iter().map(of).collect()

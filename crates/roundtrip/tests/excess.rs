@@ -198,6 +198,15 @@ fn notes_are_noted_and_light_verdicts_have_their_weight() {
     result.minor = vec![analysis::verdict::Verdict { weight: 0.0, ..verdict.clone() }];
     assert!(text(&result).contains("- noted, no verdict: ") && !text(&result).contains("- of little weight"));
     result.minor = vec![analysis::verdict::Verdict { weight: 0.013, ..verdict }];
+    // Requests that nobody answered are part of the answer.
+    let first = |result: &analyzer::AnalysisResult| text(result).split("\n\n").next().unwrap().to_owned();
+    assert!(!first(&result).contains("without a response"), "{}", first(&result));
+    result.unanswered = result.operations / 2;
+    assert!(
+        first(&result).contains(" (33.") && first(&result).contains("without a response"),
+        "{}",
+        first(&result)
+    );
     assert!(text(&result).contains("- of little weight (1.3 % of the operations' time): "));
 }
 

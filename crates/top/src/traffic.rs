@@ -9,6 +9,9 @@ use serde::Serialize;
 /// Most rows of services with their operations, and of clients; what comes beyond is added up in a row of its own.
 const ROWS_MAX: usize = 256;
 
+/// Looks after which an idle row leaves.
+const IDLE_MAX: u32 = 60;
+
 /// The name of that row.
 const OTHERS: &str = "(others)";
 
@@ -62,6 +65,8 @@ struct Sums {
     failed: u64,
     /// Since the first look.
     failed_ever: u64,
+    /// Looks without any.
+    idle: u32,
     times: Histogram<u32>,
 }
 
@@ -69,7 +74,17 @@ impl Default for Sums {
     fn default() -> Self {
         // The bounds and two digits are allowed ones.
         let times = Histogram::new_with_bounds(1, LONGEST_NS, 2).unwrap_or_else(|_| unreachable!());
-        Self { operations: 0, reads: 0, writes: 0, bytes: 0, depths: 0, failed: 0, failed_ever: 0, times }
+        Self {
+            operations: 0,
+            reads: 0,
+            writes: 0,
+            bytes: 0,
+            depths: 0,
+            failed: 0,
+            failed_ever: 0,
+            idle: 0,
+            times,
+        }
     }
 }
 
@@ -106,6 +121,7 @@ impl Sums {
             errors_per_s: self.failed as f64 / seconds,
             errors: self.failed_ever,
         };
+        self.idle = if self.operations > 0 { 0 } else { self.idle.saturating_add(1) };
         self.times.reset();
         (self.operations, self.reads, self.writes, self.bytes, self.depths, self.failed) = (0, 0, 0, 0, 0, 0);
         rates
@@ -190,11 +206,14 @@ impl Traffic {
         }
     }
 
-    /// Returns what came in the `seconds` since the last look. Rows stay, so that what has become idle is seen to be.
+    /// Returns what came in the `seconds` since the last look. Rows stay for [`IDLE_MAX`] looks, so that what has become idle is seen to be.
     pub fn take(&mut self, seconds: f64, capture: Capture) -> TrafficRates {
         let seconds = seconds.max(1e-9);
         let all = |rows: &mut BTreeMap<(String, String), Sums>| {
-            rows.iter_mut().map(|(name, sums)| sums.take(name, seconds)).collect()
+            let rates = rows.iter_mut().map(|(name, sums)| sums.take(name, seconds)).collect();
+            // What has been idle for long makes room.
+            rows.retain(|_, sums| sums.idle < IDLE_MAX);
+            rates
         };
         let parts = std::mem::take(&mut self.parts);
         let mean = |(sum, count): (f64, u64)| (count > 0).then(|| sum / count as f64 / 1e3);
@@ -258,6 +277,10 @@ mod tests {
         let get = &idle.services[0];
         assert_eq!((get.per_s, get.p50_us, get.depth, get.errors), (0.0, None, None, 1), "the row stays");
         assert!(idle.parts.iter().all(|(_, mean)| mean.is_none()));
+        for _ in 0..IDLE_MAX {
+            traffic.take(1.0, Capture::default());
+        }
+        assert!(traffic.take(1.0, Capture::default()).services.is_empty(), "it left");
     }
 
     #[test]
