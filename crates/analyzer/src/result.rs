@@ -80,8 +80,8 @@ pub struct AnalysisResult {
     /// When the first and the last frame of all inputs passed, nanoseconds since the epoch; 0 without any. Not in JSON.
     #[serde(skip)]
     pub span_ns: (u64, u64),
-    /// Requests without a response in the capture, beside those whose response was coming at its end. Not in JSON, where a note has it.
-    #[serde(skip)]
+    /// Requests without a response in the capture, beside those whose response was coming at its end.
+    #[serde(default)]
     pub unanswered: u64,
     /// The inputs.
     pub inputs: Vec<InputRow>,

@@ -45,4 +45,5 @@ fn a_request_without_a_response_is_not_coming() {
     let result = capture.analyse();
     assert_eq!(result.responses_coming, 0);
     assert!(has_note(&result, "1 request without a response"), "{:?}", result.notes);
+    assert_eq!(result.unanswered, 1);
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::comparison::{Change, Comparison, Row};
 
 /// A condition: `rate=5%`, `mean=5%`, `p50=5%`, `p99=10%` (worse by no more than that), `failed` (no more failures), or `causes` (no new
-/// causes). What is not told from noise holds.
+/// causes). What is not told from noise holds; what cannot be compared does not.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Assertion {
     /// A quantity may become worse by this share.
@@ -56,9 +56,8 @@ impl Assertion {
         if compared.rows.is_empty() {
             broken.push("nothing is in both".to_owned());
         }
-        if compared.has_others {
-            broken.extend(compared.gone.iter().map(|name| format!("{name}: only before")));
-        }
+        let gone = compared.gone.iter().filter(|only| only.is_many());
+        broken.extend(gone.map(|only| format!("{}: only before", only.name)));
         if let Self::Within(name, limit) = self {
             let changes = compared.rows.iter().filter_map(|row| Some((row, row.quantity(name)?)));
             let unjudged = changes.filter(|(_, change)| change.chance.is_none() && is_worse(change, *limit));
@@ -100,6 +99,7 @@ impl Assertion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::Only;
 
     fn compared(name: &str, before: f64, after: f64, differs: bool) -> Comparison {
         let change =
@@ -118,7 +118,6 @@ mod tests {
             rows: vec![row],
             gone: Vec::new(),
             new: Vec::new(),
-            has_others: false,
             causes_gone: Vec::new(),
             causes_new: vec!["packet loss: much".into()],
         }
@@ -150,10 +149,12 @@ mod tests {
         );
         let mut gone = compared("mean us", 1.0, 1.0, false);
         assert!(within.broken_by(&gone).is_empty());
-        (gone.gone, gone.has_others) = (vec!["a PUT".into()], true);
+        let only = |name: &str, operations| Only { name: name.into(), operations };
+        gone.gone = vec![only("a PUT", 30), only("rare", 29)];
+        gone.new = vec![only("new", 1000)];
         assert_eq!(within.broken_by(&gone), ["a PUT: only before"]);
         gone.rows.clear();
-        gone.has_others = false;
+        gone.gone.clear();
         assert_eq!(within.broken_by(&gone), ["nothing is in both"]);
         for wrong in ["", "p99", "p99=", "p99=10", "p99=-1%", "p99=nan%", "p98=1%", "causes=1%"] {
             assert!(wrong.parse::<Assertion>().is_err(), "{wrong}");

@@ -20,7 +20,7 @@ const SECONDS_MAX: f64 = 1e9;
 pub struct BenchError(#[from] serde_json::Error);
 
 #[derive(Deserialize)]
-struct Result_ {
+struct BenchResult {
     url: Option<String>,
     runs: Vec<Run>,
 }
@@ -74,7 +74,7 @@ impl Run {
 /// # Errors
 /// When it is none.
 pub fn profile(text: &[u8], source: &str) -> Result<Profile, BenchError> {
-    let result: Result_ = serde_json::from_slice(text)?;
+    let result: BenchResult = serde_json::from_slice(text)?;
     let mut profile = Profile::new(source);
     profile.block_ns = 1_000_000_000;
     let mut names = std::collections::BTreeMap::new();
@@ -95,14 +95,18 @@ pub fn profile(text: &[u8], source: &str) -> Result<Profile, BenchError> {
         for second in run.series.iter().filter(|second| second.at_seconds < span) {
             let operations = second.operations.saturating_add(second.errors);
             let total = second.mean_us.filter(|us| us.is_finite() && *us >= 0.0);
-            series.blocks.entry(second.at_seconds).or_default().add(&Block {
+            let block = Block {
                 operations,
                 failed: second.errors,
                 bytes: second.transferred_bytes,
                 total: total
                     .map_or(Sum::default(), |us| Sum(us * 1e3 * second.operations as f64, second.operations)),
                 ..Block::default()
-            });
+            };
+            if !block.is_sound() {
+                return Err(serde_json::Error::custom("a second with counts that cannot be").into());
+            }
+            series.blocks.entry(second.at_seconds).or_default().add(&block);
         }
         if run.histogram.len() > BINS_MAX {
             return Err(serde_json::Error::custom("a histogram of too many bins").into());
@@ -164,8 +168,12 @@ mod tests {
         let huge = huge
             .replace("\"at_seconds\":10", "\"at_seconds\":3")
             .replace("\"count\":90", "\"count\":18446744073709551615");
+        assert!(profile(huge.as_bytes(), "x").unwrap_err().to_string().contains("cannot be"));
+        let huge = text.replace("\"mean_us\":5", "\"mean_us\":1e305");
+        assert!(profile(huge.as_bytes(), "x").is_err());
+        let huge = text.replace("\"count\":90", "\"count\":18446744073709551615");
         let read = profile(huge.as_bytes(), "x").unwrap();
-        let _ = Comparison::of(&read, &read);
+        assert!(!Comparison::of(&read, &read).differs());
     }
 
     #[test]

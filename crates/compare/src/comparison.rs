@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::noise::{Figure, Quantity, chance, figures, least};
+use crate::noise::{Figure, OPERATIONS_MIN, Quantity, chance, figures, least};
 use crate::profile::{PARTS, Place, Profile, Series};
 
 /// The chance that a comparison of two equal runs tells any difference.
@@ -33,15 +33,34 @@ pub struct Comparison {
     /// Operations of each service that are in both, those with the most time first.
     pub rows: Vec<Row>,
     /// Operations that are in the first one alone.
-    pub gone: Vec<String>,
+    pub gone: Vec<Only>,
     /// Operations that are in the second one alone.
-    pub new: Vec<String>,
-    /// There are at least 30 operations of one of those.
-    pub has_others: bool,
+    pub new: Vec<Only>,
     /// Causes that the first one has and the second one has not, a sentence each.
     pub causes_gone: Vec<String>,
     /// Causes that the second one has and the first one has not, a sentence each.
     pub causes_new: Vec<String>,
+}
+
+/// Operations of a service in one of the two.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Only {
+    /// The service and the operation.
+    pub name: String,
+    /// How many.
+    pub operations: u64,
+}
+
+impl Only {
+    fn of(series: &Series) -> Self {
+        Self { name: series.name(), operations: series.whole().operations }
+    }
+
+    /// Whether there are so many that they are not missing in the other one by chance.
+    #[must_use]
+    pub fn is_many(&self) -> bool {
+        self.operations >= OPERATIONS_MIN
+    }
 }
 
 /// Operations of a service in both.
@@ -159,17 +178,16 @@ impl Comparison {
             rows: rows.into_iter().map(|(_, row)| row).collect(),
             gone: pairs.gone,
             new: pairs.new,
-            has_others: pairs.has_others,
             causes_gone: only(before, after),
             causes_new: only(after, before),
         }
     }
 
-    /// Whether a figure differs by more than noise, or operations of which there were many are in one alone. Causes come and go with what is
-    /// rare: they tell a difference only along with figures.
+    /// Whether a figure differs by more than noise, or many operations are in one of the two alone. New and missing causes are no difference
+    /// by themselves: what is rare is found in one measurement and not in the next.
     #[must_use]
     pub fn differs(&self) -> bool {
-        self.has_others || self.rows.iter().any(Row::differs)
+        self.gone.iter().chain(&self.new).any(Only::is_many) || self.rows.iter().any(Row::differs)
     }
 }
 
@@ -222,9 +240,8 @@ type Key = (String, String);
 /// Series of both, and the names of those of one alone.
 struct Pairs<'a> {
     both: Vec<(&'a Series, &'a Series)>,
-    gone: Vec<String>,
-    new: Vec<String>,
-    has_others: bool,
+    gone: Vec<Only>,
+    new: Vec<Only>,
 }
 
 /// Pairs the series: by service and operation; then, where a service has another address, by its port and the operation, and by the
@@ -253,10 +270,8 @@ fn pairs<'a>(before: &'a Profile, after: &'a Profile) -> Pairs<'a> {
         }
         left.iter_mut().for_each(|left| left.retain(|series| !taken.contains(&key(series))));
     }
-    let has_others =
-        left.iter().flatten().any(|series| series.whole().operations >= crate::noise::OPERATIONS_MIN);
-    let [gone, new] = left.map(|left| left.into_iter().map(Series::name).collect());
-    Pairs { both, gone, new, has_others }
+    let [gone, new] = left.map(|left| left.into_iter().map(Only::of).collect());
+    Pairs { both, gone, new }
 }
 
 #[cfg(test)]
@@ -337,7 +352,8 @@ pub(crate) mod tests {
         };
         let paired = |a: &[(&str, &str)], b: &[(&str, &str)]| {
             let compared = Comparison::of(&with(a), &with(b));
-            (compared.rows.len(), compared.gone, compared.new)
+            let names = |only: Vec<Only>| only.into_iter().map(|one| one.name).collect::<Vec<String>>();
+            (compared.rows.len(), names(compared.gone), names(compared.new))
         };
         let none: Vec<String> = Vec::new();
         assert_eq!(paired(&[("h:1", "GET")], &[("h:1", "GET")]), (1, none.clone(), none.clone()));

@@ -18,11 +18,16 @@ const BLOCKS_MAX: u64 = 512;
 /// Most series; what comes beyond is added up in one.
 const SERIES_MAX: usize = 512;
 
-/// Larger than any count or time, in nanoseconds, of a measurement; sums of so many stay far from overflow.
-const COUNT_MAX: u64 = 1 << 61;
-
 /// The name of that one.
 pub const OTHERS: &str = "(others)";
+
+/// Larger than any time of a measurement, nanoseconds since the epoch.
+const TIME_NS_MAX: u64 = 1 << 61;
+
+/// Larger than any count of a block, and than any sum of its times, nanoseconds: sums over all blocks stay far from overflow.
+const COUNT_MAX: u64 = 1 << 41;
+const SUM_NS_MAX: f64 = 1e21;
+const BYTES_MAX: u64 = 1 << 61;
 
 /// The parts of an operation's time, in their order. The client's is the time from an answer to the next request on its connection; where
 /// one side alone was seen, the way to the other side and back is in `server` (seen at the client) or in `client` (seen at the server).
@@ -92,15 +97,17 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether it can be one: a sum of times has as many as there are operations at most, and no more failed than there were.
-    fn is_sound(&self) -> bool {
-        let sums = self.parts.iter().chain([&self.total]);
+    /// Whether it can be one: no more failed, and no more have a time, than there were.
+    pub(crate) fn is_sound(&self) -> bool {
         let is_sum = |sum: &Sum| {
-            sum.1 <= self.operations && (0.0..=1e18 * 1e3).contains(&sum.0) && (sum.1 > 0 || sum.0 == 0.0)
+            sum.1 <= self.operations && (0.0..=SUM_NS_MAX).contains(&sum.0) && (sum.1 > 0 || sum.0 == 0.0)
         };
         let timed = self.times.values().fold(0_u64, |sum, &count| sum.saturating_add(count));
-        let is_counted = self.operations <= COUNT_MAX >> 20 && self.bytes <= COUNT_MAX;
-        is_counted && self.failed <= self.operations && timed <= self.operations && { sums }.all(is_sum)
+        self.operations <= COUNT_MAX
+            && self.bytes <= BYTES_MAX
+            && self.failed <= self.operations
+            && timed <= self.operations
+            && self.parts.iter().chain([&self.total]).all(is_sum)
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -230,7 +237,7 @@ impl Profile {
             return Err(ProfileError::Format(format));
         }
         let profile: Self = serde_json::from_slice(text)?;
-        if profile.block_ns == 0 || profile.blocks > BLOCKS_MAX.max(1) {
+        if profile.block_ns == 0 || profile.blocks > BLOCKS_MAX {
             return Err(ProfileError::Damaged("its blocks"));
         }
         if profile.series.len() > SERIES_MAX + 1 {
@@ -247,8 +254,8 @@ impl Profile {
             return Err(ProfileError::Damaged("its counts and times contradict each other"));
         }
         let times = profile.series.iter().flat_map(|series| series.times.values());
-        if times.chain([&profile.begin_ns, &profile.end_ns]).any(|&count| count > COUNT_MAX) {
-            return Err(ProfileError::Damaged("a count that cannot be"));
+        if times.chain([&profile.begin_ns, &profile.end_ns]).any(|&value| value > TIME_NS_MAX) {
+            return Err(ProfileError::Damaged("a count or a time that cannot be"));
         }
         Ok(profile)
     }
@@ -284,20 +291,21 @@ impl Profile {
     /// Adds an operation.
     pub fn add(&mut self, service: &str, operation: &str, one: &Operation) {
         let number = self.block_of(one.ended_ns);
-        let mut block =
-            Block { operations: 1, failed: u64::from(one.failed), bytes: one.bytes, ..Block::default() };
-        if let Some(ns) = one.total_ns {
-            block.total = Sum(ns as f64, 1);
-            let highest = self.scale.high();
-            block.times.insert(self.scale.median_equivalent(ns.clamp(1, highest)), 1);
-        }
-        for (sum, ns) in block.parts.iter_mut().zip(one.parts_ns) {
-            *sum = ns.map_or(Sum::default(), |ns| Sum(ns as f64, 1));
-        }
         let place = self.place(service, operation);
+        let rounded = |ns: u64| self.scale.median_equivalent(ns.clamp(1, self.scale.high()));
+        let time = one.total_ns.map(rounded);
         let series = &mut self.series[place];
         *series.places.entry(one.place).or_default() += 1;
-        series.blocks.entry(number).or_default().add(&block);
+        let block = series.blocks.entry(number).or_default();
+        block.operations += 1;
+        block.failed += u64::from(one.failed);
+        block.bytes = block.bytes.saturating_add(one.bytes);
+        let sum = |ns: u64| Sum(ns as f64, 1);
+        one.total_ns.into_iter().for_each(|ns| block.total.add(sum(ns)));
+        time.into_iter().for_each(|time| *block.times.entry(time).or_default() += 1);
+        for (part, ns) in block.parts.iter_mut().zip(one.parts_ns) {
+            ns.into_iter().for_each(|ns| part.add(sum(ns)));
+        }
     }
 
     /// Extends it to all of a measurement, also where no operation ended: a service that has died answers none.

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use output::text::{COLUMNS, cut, line, wrapped};
+use record::units::{counted, grouped};
 
-use crate::comparison::{CHANCE, Change, Comparison, Row};
+use crate::comparison::{CHANCE, Change, Comparison, Only, Row};
 
 /// Most rows that are shown unless all are asked for: those with the most time.
 const ROWS: usize = 12;
@@ -17,11 +18,8 @@ fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 1e9 => format!("{value:.3e}"),
         size if size >= 1000.0 => {
-            let whole = format!("{:.0}", value.abs());
-            let groups: Vec<&str> = (whole.as_bytes().rchunks(3).rev())
-                .map(|digits| std::str::from_utf8(digits).unwrap_or_default())
-                .collect();
-            format!("{}{}", if value < 0.0 { "-" } else { "" }, groups.join(" "))
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", grouped(value.abs().round() as u64))
         }
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -41,7 +39,7 @@ fn percent(share: Option<f64>) -> String {
 
 /// What a row says in one sentence.
 fn sentence(row: &Row) -> String {
-    let name = line(&row.name).to_string();
+    let name = &row.name;
     let changed = |name: &str| row.quantity(name).filter(|change| change.differs);
     let told = |change: &Change, unit: &str| {
         format!("{} to {}{unit} ({})", figure(change.before), figure(change.after), percent(change.share()))
@@ -96,6 +94,11 @@ fn lines(row: &Row) -> impl Iterator<Item = (&'static str, &Change)> {
     quantities.map(|change| ("  ", change)).chain(parts.map(|change| ("    ", change)))
 }
 
+/// Operations of one measurement alone, with how many there were.
+fn names(only: &[Only]) -> Vec<String> {
+    only.iter().map(|one| format!("{} ({})", one.name, counted(one.operations, "operation"))).collect()
+}
+
 /// Returns the comparison as text.
 #[must_use]
 pub fn text(compared: &Comparison, all: bool) -> String {
@@ -120,11 +123,11 @@ pub fn text(compared: &Comparison, all: bool) -> String {
     for (what, list) in [
         ("New cause: ", &compared.causes_new),
         ("Cause that is gone: ", &compared.causes_gone),
-        ("Only before: ", &compared.gone),
-        ("Only after: ", &compared.new),
+        ("Only before: ", &names(&compared.gone)),
+        ("Only after: ", &names(&compared.new)),
     ] {
         for one in list.iter().take(SENTENCES) {
-            out.push_str(&wrapped(format!("{what}{}", line(one)), "  "));
+            out.push_str(&wrapped(format_args!("{what}{one}"), "  "));
         }
         if list.len() > SENTENCES {
             let _ = writeln!(out, "  and {} more", list.len() - SENTENCES);
@@ -158,12 +161,18 @@ pub fn text(compared: &Comparison, all: bool) -> String {
         let _ = writeln!(out, "and {} more with less time (--all)", compared.rows.len() - shown.len());
     }
     if !shown.is_empty() {
-        let _ = writeln!(
-            out,
-            "\n* more than noise: equal runs show any such mark in {:.0} % of comparisons",
-            CHANCE * 100.0
-        );
-        let _ = writeln!(out, "before: {}\nafter:  {}", line(&compared.before), line(&compared.after));
+        out.push('\n');
+        let chance = CHANCE * 100.0;
+        out.push_str(&wrapped(
+            format_args!(
+                "* more than what varies within the two measurements explains (a chance below {chance:.0} % for all figures \
+                 together); what differs from run to run is marked, too"
+            ),
+            "  ",
+        ));
+        for (what, source) in [("before: ", &compared.before), ("after:  ", &compared.after)] {
+            out.push_str(&wrapped(format_args!("{what}{source}"), "  "));
+        }
     }
     out
 }
@@ -209,7 +218,7 @@ pub fn markdown(compared: &Comparison) -> String {
     }
     let _ = writeln!(
         out,
-        "\nBold: more than noise. Before: {}; after: {}.",
+        "\nBold: more than what varies within the two explains. Before: {}; after: {}.",
         cell(&compared.before),
         cell(&compared.after)
     );

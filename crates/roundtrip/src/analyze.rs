@@ -323,8 +323,9 @@ fn capture_and_analyse(
 ) -> Result<AnalysisResult, Failure> {
     let port = args.port.as_ref().map_or(0, |of| of.port);
     if args.duration.is_none() {
+        let ports = if port == 0 { "all ports".to_owned() } else { format!("port {port}") };
         eprint_line(format_args!(
-            "capturing port {port} on {}; Ctrl-C ends it and prints the result",
+            "capturing {ports} on {}; Ctrl-C ends it and prints the result",
             args.interface.join(", ")
         ));
     }

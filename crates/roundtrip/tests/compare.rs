@@ -154,3 +154,33 @@ fn conditions_decide_and_wrong_files_are_named() {
     assert!(code == 2 && error.contains("more than 64 MiB"), "{error}");
     assert_eq!(run(&[a, b, "--assert", "p98=3%"]).0, 2);
 }
+
+/// Silence counts: a capture is as long as it was looked, not as long as operations ended.
+#[test]
+fn rates_are_over_the_whole_capture() {
+    let Some(_alone) = common::live::may_capture() else { return };
+    let target = common::Target::start(&["--lun", "0=ram:1M"]);
+    let folder = tempfile::tempdir().unwrap();
+    let (capture, profile) = (folder.path().join("a.pcapng"), folder.path().join("a.profile"));
+    let port = target.address.rsplit_once(':').unwrap().1;
+    let mut capturing = roundtrip();
+    capturing.args(["capture", "--interface", "lo", "--port", port, "--duration", "3s", "--output"]);
+    let child = capturing.arg(&capture).stderr(std::process::Stdio::null()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    common::bench(&target.url(0), &["--runtime", "200ms", "--ramp", "0s", "--iodepth", "1"]);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    // Packets without an operation, a second after the last one.
+    drop(std::net::TcpStream::connect(&target.address).unwrap());
+    assert!(child.wait_with_output().unwrap().status.success());
+    let output = roundtrip().args(["analyze", "--save"]).args([&profile, &capture]).output().unwrap();
+    assert!(output.status.code().unwrap() < 2, "{}", String::from_utf8_lossy(&output.stderr));
+    let text = zstd::decode_all(std::fs::File::open(&profile).unwrap()).unwrap();
+    let kept: Value = serde_json::from_slice(&text).unwrap();
+    let ns = |key: &str| kept[key].as_u64().unwrap();
+    assert!(
+        (1_000_000_000..3_000_000_000).contains(&(ns("end_ns") - ns("begin_ns"))),
+        "{} to {}",
+        ns("begin_ns"),
+        ns("end_ns")
+    );
+}
