@@ -8,6 +8,7 @@ rust_needed=1.88
 deny_version=0.20.2
 mutants_version=27.1.0
 cargo_deb_version=3.8.0
+axe_version=4.14.1
 
 log() { printf 'setup: %s\n' "$*" >&2; }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
@@ -38,7 +39,7 @@ test)
         knotd:knot kdig:knot-dnsutils dnsperf:dnsperf slapd:slapd ldapsearch:ldap-utils
         mosquitto:mosquitto mosquitto_pub:mosquitto-clients smbd:samba smbpasswd:samba-common-bin smbclient:smbclient
         ganesha.nfsd:nfs-ganesha nfs-cp:libnfs-utils mbpoll:mbpoll rabbitmqctl:rabbitmq-server
-        sysbench:sysbench promtool:prometheus prometheus:prometheus)
+        sysbench:sysbench promtool:prometheus prometheus:prometheus chromium:chromium node:nodejs npm:npm)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 # What the captures of corpus/ are made with; tests need only the captures.
@@ -116,6 +117,14 @@ cargo=$(PATH="$PATH:$HOME/.cargo/bin" command -v cargo)
 version=$("$cargo" --version | cut -d' ' -f2)
 if [ "$(printf '%s\n%s\n' "$rust_needed" "$version" | sort -V | head -n 1)" != "$rust_needed" ]; then
     log "cargo $version is too old; $rust_needed is needed: rustup update" && exit 1
+fi
+
+# What looks whether pages can be read by everybody; it runs in the tests' browser alone.
+if [ "$purpose" = test ] && [ ! -e "target/pages/node_modules/axe-core/axe.min.js" ]; then
+    log "installing axe-core $axe_version"
+    mkdir -p target/pages
+    npm install --prefix target/pages --no-save --no-package-lock --no-audit --no-fund --ignore-scripts --silent \
+        "axe-core@$axe_version" >&2
 fi
 
 if [ "$purpose" = lint ] && ! has cargo-deny && [ ! -x "$HOME/.cargo/bin/cargo-deny" ]; then

@@ -12,4 +12,4 @@ pub mod profile;
 pub mod text;
 
 pub use comparison::Comparison;
-pub use profile::Profile;
+pub use profile::{OTHERS, Profile};

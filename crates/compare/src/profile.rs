@@ -110,6 +110,12 @@ impl Block {
             && self.parts.iter().chain([&self.total]).all(is_sum)
     }
 
+    /// The time that this share of the operations did not exceed, nanoseconds.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        quantile(self.times.iter().map(|(&ns, &count)| (ns, count)), share)
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.operations = self.operations.saturating_add(other.operations);
         self.failed = self.failed.saturating_add(other.failed);
@@ -273,7 +279,8 @@ impl Profile {
     }
 
     /// Blocks that are whole: the last one ends with the measurement.
-    pub(crate) fn whole_blocks(&self) -> u64 {
+    #[must_use]
+    pub fn whole_blocks(&self) -> u64 {
         (self.end_ns.saturating_sub(self.begin_ns) / self.block_ns.max(1)).min(self.blocks)
     }
 
@@ -381,7 +388,8 @@ impl Profile {
 impl Series {
     /// Its blocks in at least this many groups of equal length, in their order, and that length; groups without operations are empty. What
     /// is behind the last whole group is left out.
-    pub(crate) fn groups(&self, blocks: u64, groups: u64) -> (Vec<Block>, u64) {
+    #[must_use]
+    pub fn groups(&self, blocks: u64, groups: u64) -> (Vec<Block>, u64) {
         let length = (blocks / groups.max(1)).max(1);
         let mut all = vec![Block::default(); (blocks / length) as usize];
         for (number, block) in &self.blocks {
@@ -402,6 +410,30 @@ impl Series {
     /// Where most of it was seen.
     pub(crate) fn seen(&self) -> Place {
         self.places.iter().max_by_key(|(_, count)| **count).map_or(Place::Program, |(place, _)| *place)
+    }
+
+    /// How many operations took how long, nanoseconds.
+    #[must_use]
+    pub fn times(&self) -> BTreeMap<u64, u64> {
+        self.whole().times
+    }
+
+    /// Operations.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.blocks.values().fold(0, |sum, block| block.operations.saturating_add(sum))
+    }
+
+    /// The time of all of them, nanoseconds.
+    #[must_use]
+    pub fn total_ns(&self) -> f64 {
+        self.blocks.values().map(|block| block.total.0).sum()
+    }
+
+    /// The time that this share of the operations did not exceed, nanoseconds.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        self.whole().quantile(share)
     }
 
     /// Service and operation.

@@ -99,27 +99,28 @@ fn names(only: &[Only]) -> Vec<String> {
     only.iter().map(|one| format!("{} ({})", one.name, counted(one.operations, "operation"))).collect()
 }
 
-/// Returns the comparison as text.
+/// What the comparison says, in sentences.
 #[must_use]
-pub fn text(compared: &Comparison, all: bool) -> String {
-    let mut out = String::new();
+pub fn sentences(compared: &Comparison) -> Vec<String> {
     let told: Vec<&Row> = compared.rows.iter().filter(|row| row.differs()).collect();
-    for row in told.iter().take(SENTENCES) {
-        out.push_str(&wrapped(sentence(row), "  "));
-    }
+    let mut out: Vec<String> = told.iter().take(SENTENCES).map(|row| sentence(row)).collect();
     if told.len() > SENTENCES {
-        let _ = writeln!(out, "and {} more differ", told.len() - SENTENCES);
+        out.push(format!("and {} more differ", told.len() - SENTENCES));
     }
     if told.is_empty() {
         match &compared.rows[..] {
-            [] => out.push_str("Nothing is in both: there is nothing to compare.\n"),
-            [row] => out.push_str(&wrapped(sentence(row), "  ")),
-            [row, ..] => {
-                let _ = writeln!(out, "No difference beyond noise.");
-                out.push_str(&wrapped(sentence(row), "  "));
-            }
+            [] => out.push("Nothing is in both: there is nothing to compare.".to_owned()),
+            [row] => out.push(sentence(row)),
+            [row, ..] => out.extend(["No difference beyond noise.".to_owned(), sentence(row)]),
         }
     }
+    out
+}
+
+/// Returns the comparison as text.
+#[must_use]
+pub fn text(compared: &Comparison, all: bool) -> String {
+    let mut out: String = sentences(compared).into_iter().map(|sentence| wrapped(sentence, "  ")).collect();
     for (what, list) in [
         ("New cause: ", &compared.causes_new),
         ("Cause that is gone: ", &compared.causes_gone),

@@ -42,7 +42,7 @@ pub struct Shown {
 #[must_use]
 pub fn analysis(result: &AnalysisResult, shown: Shown) -> String {
     let mut out = String::new();
-    answer(result, &mut out);
+    answers(result).into_iter().for_each(|answer| out.push_str(&wrapped(answer, "  ")));
     if !result.services.is_empty() {
         let _ = writeln!(out, "\n{}", services::services(result, shown.wide));
         services::keys(result, &mut out);
@@ -98,18 +98,16 @@ pub fn analysis(result: &AnalysisResult, shown: Shown) -> String {
     out
 }
 
-/// The answer: what makes the operations slow, what to change and what that gains, or that nothing does.
-fn answer(result: &AnalysisResult, out: &mut String) {
+/// The answer: what makes the operations slow, what to change and what that gains, or that nothing does. A sentence or two each.
+pub(crate) fn answers(result: &AnalysisResult) -> Vec<String> {
     if result.verdicts.is_empty() && result.operations == 0 {
-        out.push_str("Verdict: none, as no operation ended in the capture.\n");
-        return;
+        return vec!["Verdict: none, as no operation ended in the capture.".to_owned()];
     }
+    let mut out = Vec::new();
     let asked = result.operations.saturating_add(result.unanswered);
     if result.verdicts.is_empty() {
-        out.push_str("Verdict: nothing found that made these operations slow.\n");
-        if let Some(row) = result.services.first() {
-            out.push_str(&wrapped(services::sentence(row), "  "));
-        }
+        out.push("Verdict: nothing found that made these operations slow.".to_owned());
+        out.extend(result.services.first().map(services::sentence));
     }
     for (index, verdict) in result.verdicts.iter().enumerate() {
         let mut text = format!("Verdict {}: {}: ", index + 1, name(verdict.kind));
@@ -135,17 +133,15 @@ fn answer(result: &AnalysisResult, out: &mut String) {
         if let Some(gain) = &verdict.gain {
             let _ = write!(text, ". Gain: {}", gain.text);
         }
-        out.push_str(&wrapped(text, "  "));
+        out.push(text);
     }
     // They have no time that a verdict could count, and are what their clients notice.
     if result.unanswered * 100 > asked {
         let share = result.unanswered as f64 / asked as f64 * 100.0;
         let requests = counted(result.unanswered, "request");
-        out.push_str(&wrapped(
-            format_args!("{requests} ({share:.1} %) without a response in the capture."),
-            "  ",
-        ));
+        out.push(format!("{requests} ({share:.1} %) without a response in the capture."));
     }
+    out
 }
 
 /// What was read.
@@ -235,6 +231,16 @@ fn excess(result: &AnalysisResult, out: &mut String) {
 
 /// One line for each service: the pattern of the size with the most operations.
 fn structure(result: &AnalysisResult, out: &mut String) {
+    for text in structure_of(result) {
+        // Regimes are told below their service.
+        let indent = if text.starts_with(' ') { "    " } else { "  " };
+        out.push_str(&wrapped(text, indent));
+    }
+}
+
+/// The same, one text for each line.
+pub(crate) fn structure_of(result: &AnalysisResult) -> Vec<String> {
+    let mut out = Vec::new();
     let mut services: Vec<(Option<&str>, Vec<&ModeRow>)> = Vec::new();
     for row in &result.modes {
         let service = row.service.as_deref();
@@ -261,15 +267,14 @@ fn structure(result: &AnalysisResult, out: &mut String) {
             first.block_size_bytes,
             texts.first().map_or("", String::as_str)
         );
-        out.push_str(&wrapped(text, "  "));
-        for text in &texts[texts.len().min(1)..] {
-            out.push_str(&wrapped(format_args!("  {text}"), "    "));
-        }
+        out.push(text);
+        out.extend(texts.iter().skip(1).map(|text| format!("  {text}")));
     }
     let more = services.len().saturating_sub(SERVICES_SHOWN);
     if more > 0 {
-        let _ = writeln!(out, "  and {more} more services with structure (--json has them)");
+        out.push(format!("  and {more} more services with structure (--json has them)"));
     }
+    out
 }
 
 /// The findings of a stanza: a line for each regime, or one for all patterns where there is one regime.
@@ -471,11 +476,8 @@ fn verdict(index: usize, verdict: &Verdict, out: &mut String) {
     }
     let operations = thousands(verdict.operations as f64);
     wrap(out, "concerns", &format!("{operations} operations ({:.1} %){cost}", verdict.share * 100.0));
-    if !verdict.frames.numbers.is_empty() {
-        let numbers = &verdict.frames.numbers;
-        let first: Vec<String> = numbers.iter().take(FRAMES_SHOWN).map(u64::to_string).collect();
-        let more = if numbers.len() > FRAMES_SHOWN { ", ..." } else { "" };
-        wrap(out, "frames", &format!("{}{more}", first.join(", ")));
+    if let Some(frames) = frames(verdict) {
+        wrap(out, "frames", &frames);
     }
     for remedy in &verdict.remedy {
         wrap(out, "remedy", &format!("{}: {}", remedy.system, remedy.action));
@@ -483,6 +485,14 @@ fn verdict(index: usize, verdict: &Verdict, out: &mut String) {
     if let Some(gain) = &verdict.gain {
         wrap(out, "gain", &gain.text);
     }
+}
+
+/// The frames that a verdict rests on, the first of them.
+pub(crate) fn frames(verdict: &Verdict) -> Option<String> {
+    let numbers = &verdict.frames.numbers;
+    let first: Vec<String> = numbers.iter().take(FRAMES_SHOWN).map(u64::to_string).collect();
+    let more = if numbers.len() > FRAMES_SHOWN { ", ..." } else { "" };
+    (!first.is_empty()).then(|| format!("{}{more}", first.join(", ")))
 }
 
 /// The summary of a capture.

@@ -12,7 +12,7 @@ use crate::terminal::{block, kind_name, thousands};
 /// The runs: a sentence for the one, or for those that matter among several, and a table.
 #[must_use]
 pub fn runs(runs: &[RunResult]) -> String {
-    let mut out = answer(runs);
+    let mut out: String = sentences(runs).into_iter().map(|sentence| wrapped(sentence, "  ")).collect();
     let _ = write!(
         out,
         "\n{:<12}{:>6}{:>5}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>6}\n{}",
@@ -80,17 +80,17 @@ fn short(us: f64) -> String {
     }
 }
 
-/// What the runs say.
-fn answer(runs: &[RunResult]) -> String {
+/// What the runs say: of the one with the most operations a second, and of the quickest.
+pub(crate) fn sentences(runs: &[RunResult]) -> Vec<String> {
     let done: Vec<&RunResult> = runs.iter().filter(|run| run.operations > 0).collect();
     let most = done.iter().max_by(|a, b| a.iops.total_cmp(&b.iops));
     let Some(most) = most else {
-        return "No operation succeeded in the measured time.\n".to_owned();
+        return vec!["No operation succeeded in the measured time.".to_owned()];
     };
     let quickest = done.iter().min_by(|a, b| a.latency_us.p50.total_cmp(&b.latency_us.p50));
-    let mut out = wrapped(sentence(most), "  ");
+    let mut out = vec![sentence(most)];
     if let Some(quickest) = quickest.filter(|quickest| !std::ptr::eq(**quickest, *most)) {
-        out.push_str(&wrapped(format_args!("Quickest: {}", sentence(quickest)), "  "));
+        out.push(format!("Quickest: {}", sentence(quickest)));
     }
     out
 }

@@ -1,81 +1,9 @@
-//! Charts as SVG: axes by plotters, points as one path per series.
-//!
-//! A circle element per point would make a report of several megabytes; a path with round line ends draws
-//! the same dots in a tenth of it.
-
-use std::fmt::Write as _;
+//! Charts as SVG files, by plotters. Those of pages are drawn in the browser: see the crate `page`.
 
 use plotters::prelude::*;
 
-/// A series of dots.
-#[derive(Clone, Debug)]
-pub struct Dots {
-    /// Their name.
-    pub label: String,
-    /// CSS colour.
-    pub colour: &'static str,
-    /// The points, in the chart's units.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// Fewer dots than this are drawn larger.
-const FEW: usize = 120;
-
 /// Size of a chart, pixels.
 const SIZE: (u32, u32) = (960, 300);
-
-/// Draws series of dots over common axes; `None` when there are no points or the drawing fails.
-#[must_use]
-pub fn dots(x_label: &str, y_label: &str, series: &[Dots]) -> Option<String> {
-    let all = || series.iter().flat_map(|s| s.points.iter().copied());
-    let x_max = all().map(|p| p.0).fold(f64::MIN_POSITIVE, f64::max);
-    let mut ys: Vec<f64> = all().map(|p| p.1).collect();
-    if ys.is_empty() {
-        return None;
-    }
-    ys.sort_by(f64::total_cmp);
-    // Extreme operations are drawn at the upper edge, so that they do not flatten the rest.
-    let at = |q: f64| ys[((ys.len() - 1) as f64 * q) as usize];
-    let (low, high) = (at(0.0).min(0.0), (at(0.995) * 1.15).max(1.0));
-    let mut svg = String::new();
-    let mut paths = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        let mut chart = ChartBuilder::on(&root)
-            .margin(8)
-            .x_label_area_size(34)
-            .y_label_area_size(56)
-            .build_cartesian_2d(0.0..x_max, low..high)
-            .ok()?;
-        chart
-            .configure_mesh()
-            .x_desc(x_label)
-            .y_desc(y_label)
-            .label_style(("sans-serif", 12).into_font())
-            .light_line_style(WHITE)
-            .draw()
-            .ok()?;
-        let area = chart.plotting_area();
-        for s in series {
-            let mut path = String::new();
-            for &(x, y) in &s.points {
-                let (px, py) = area.map_coordinate(&(x, y.clamp(low, high)));
-                let _ = write!(path, "M{px} {py}h0");
-            }
-            let colour = s.colour;
-            let width = if s.points.len() < FEW { 6.0 } else { 2.5 };
-            let _ = writeln!(
-                paths,
-                r#"<path d="{path}" stroke="{colour}" stroke-width="{width}" stroke-linecap="round" fill="none"/>"#
-            );
-        }
-        root.present().ok()?;
-    }
-    let end = svg.rfind("</svg>")?;
-    svg.insert_str(end, &paths);
-    // Scales with the page.
-    Some(svg.replacen(&format!(r#"width="{}" height="{}""#, SIZE.0, SIZE.1), r#"width="100%""#, 1))
-}
 
 /// Points of a line, x and y in the chart's units.
 pub type Line = Vec<(f64, f64)>;
@@ -161,21 +89,6 @@ pub fn band(curve: &Curve) -> Option<String> {
         root.present().ok()?;
     }
     Some(svg)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chart_has_one_path_per_series_and_may_be_empty() {
-        let series =
-            [Dots { label: "a".into(), colour: "green", points: vec![(0.0, 1.0), (1.0, 2.0), (2.0, -1.0)] }];
-        let svg = dots("ms", "us", &series).unwrap();
-        assert_eq!(svg.matches("h0").count(), 3);
-        assert!(svg.contains("viewBox") && svg.trim_end().ends_with("</svg>"));
-        assert_eq!(dots("ms", "us", &[]), None);
-    }
 }
 
 /// A line of a chart.

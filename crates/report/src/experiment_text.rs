@@ -7,7 +7,6 @@ use study::experiment::CaseResult;
 use study::sides::Sides;
 
 use crate::analysis_text::structure_lines;
-use crate::page::Title;
 use crate::terminal::{cell, number, table, us};
 
 /// A figure of a case.
@@ -36,12 +35,6 @@ pub(crate) struct Column {
     pub(crate) is_text: bool,
     /// One for each case.
     pub(crate) cells: Vec<String>,
-}
-
-impl Column {
-    pub(crate) fn heading(&self) -> Title<'_> {
-        if self.is_text { Title::text(self.title) } else { Title::number(self.title) }
-    }
 }
 
 /// The table's columns, without empty ones.
@@ -129,6 +122,45 @@ fn structure(result: &ExperimentResult, text: &mut String) {
     if found(result).next().is_some() && result.cases.iter().any(|case| !case.case.layers.is_empty()) {
         text.push_str(&format!("\n{PLANTED_PLACE}\n"));
     }
+}
+
+/// What came out, in sentences: the greatest ratio of two cases, and what the packets say.
+pub(crate) fn answers(result: &ExperimentResult) -> Vec<String> {
+    let mut out = Vec::new();
+    // The ratio that is farthest from one, whichever way.
+    let ratios =
+        result.cases.iter().filter_map(|case| Some((case, case.case.against.as_deref()?, case.ratio?)));
+    let far = |ratio: f64| ratio.ln().abs();
+    let greatest = ratios.filter(|(_, _, ratio)| *ratio > 0.0).max_by(|a, b| far(a.2).total_cmp(&far(b.2)));
+    let unit = |case: &CaseResult| if case.unit.name() == "1/s" { "a second" } else { "MB/s" };
+    if let Some((case, against, ratio)) = greatest {
+        let other = result.cases.iter().find(|other| other.case.label == against);
+        let other =
+            other.map_or_else(String::new, |other| format!(", {} {}", figure(other.median), unit(other)));
+        out.push(format!(
+            "{}: {} {}, {ratio:.2} times \"{against}\"{other}.",
+            case.case.label,
+            figure(case.median),
+            unit(case)
+        ));
+    } else if let Some(case) = result.cases.first() {
+        out.push(format!("{}: {} {}.", case.case.label, figure(case.median), unit(case)));
+    }
+    let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (case, verdict) in verdicts(result) {
+        let kind = name(verdict.kind);
+        match named.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, cases)) if cases.contains(&case) => {}
+            Some((_, cases)) => cases.push(case),
+            None => named.push((kind, vec![case])),
+        }
+    }
+    out.extend(named.into_iter().map(|(kind, cases)| match cases.as_slice() {
+        [one] => format!("The packets say: {kind} ({one})."),
+        [one, rest @ ..] => format!("The packets say: {kind} ({one} and {} more).", rest.len()),
+        [] => String::new(),
+    }));
+    out
 }
 
 /// Everything for a terminal.

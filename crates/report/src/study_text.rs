@@ -1,7 +1,8 @@
 //! A study as terminal tables.
 
-use analysis::{PathCost, Stanza, TermValue};
+use analysis::{ClosureOutcome, PathCost, Stanza, TermValue};
 use comfy_table::Cell;
+use model::bound::Bound;
 use output::text::line;
 use study::{Observation, StudyResult};
 
@@ -77,6 +78,67 @@ pub fn heading(result: &StudyResult) -> Vec<String> {
         ),
         format!("{}, {} CPUs, {}, clock {}", m.cpu, m.cpus, m.kernel, m.clock_source),
     ]
+}
+
+/// A size with its unit.
+pub(crate) fn size(bytes: u64) -> String {
+    let text = record::units::format_size(bytes);
+    if text.ends_with(|c: char| c.is_ascii_digit()) { format!("{text} B") } else { text }
+}
+
+/// What limits, at which rate, and whether the model knew, in sentences; first whether the figures can be relied upon, if they cannot.
+#[must_use]
+pub fn answers(result: &StudyResult) -> Vec<String> {
+    let mut out = Vec::new();
+    let points = result.stanzas.len();
+    let of = |outcome| result.with(outcome).count();
+    let (fails, unreliable) = (of(ClosureOutcome::Fails), of(ClosureOutcome::Unreliable));
+    if fails > 0 {
+        out.push(format!("These figures contradict each other at {fails} of {points} points: see Closure before they are used."));
+    } else if unreliable == points && points > 0 {
+        out.push("The machine was disturbed at every point: no figure is reliable.".to_owned());
+    }
+    for &bytes in &result.plan.block_bytes {
+        let own: Vec<&Stanza> = result.stanzas.iter().filter(|s| s.block_size_bytes == bytes).collect();
+        let fastest = |at_one: bool| {
+            let these = own.iter().filter(|s| (s.queue_depth == 1) == at_one);
+            these.max_by(|a, b| a.iops.total_cmp(&b.iops))
+        };
+        let (one, deep) = (fastest(true), fastest(false));
+        let Some(most) = deep.or(one) else { continue };
+        let mut text = format!("{} reads: ", size(bytes));
+        if let Some(one) = one {
+            text.push_str(&format!("{} a second at depth 1", thousands(one.iops)));
+        }
+        if let Some(deep) = deep {
+            let comma = if one.is_some() { ", " } else { "" };
+            text.push_str(&format!(
+                "{comma}{} at {} with {}",
+                thousands(deep.iops),
+                deep.queue_depth,
+                deep.policy
+            ));
+        }
+        let limit = &most.breakdown.limit;
+        let what = match limit.bound {
+            Bound::Network => "the network is",
+            Bound::ServerCpu => "the server's CPU is",
+            Bound::ClientCpu => "the client's CPU is",
+        };
+        text.push_str(&format!("; {what} the limit ({} us a request)", us(limit.tpt_min_us)));
+        let errors = own.iter().filter(|s| is_predicted(s, &result.stanzas)).filter_map(|s| s.predicted);
+        if let Some(worst) = errors.map(|p| p.error.abs()).max_by(f64::total_cmp) {
+            text.push_str(&format!("; the model predicted it within {:.0} %", (worst * 100.0).ceil()));
+        }
+        text.push('.');
+        out.push(text);
+    }
+    out
+}
+
+/// Whether the model knew nothing of this point: it is calibrated from queue depth 1 and the deepest one.
+fn is_predicted(stanza: &Stanza, stanzas: &[Stanza]) -> bool {
+    stanza.queue_depth > 1 && !is_deepest(stanza, stanzas)
 }
 
 /// The whole study.
@@ -311,10 +373,9 @@ fn predictions(stanzas: &[Stanza]) -> String {
 /// The errors of the predictions, in one sentence.
 #[must_use]
 pub fn prediction_errors(stanzas: &[Stanza]) -> String {
-    // The model is calibrated from queue depth 1 and the deepest point.
     let mut errors: Vec<(f64, &Stanza)> = stanzas
         .iter()
-        .filter(|s| s.queue_depth > 1 && !is_deepest(s, stanzas))
+        .filter(|s| is_predicted(s, stanzas))
         .filter_map(|s| s.predicted.map(|p| (p.error.abs(), s)))
         .collect();
     errors.sort_by(|a, b| a.0.total_cmp(&b.0));

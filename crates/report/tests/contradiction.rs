@@ -7,9 +7,15 @@ use analysis::{
     Breakdown, Closure, CpuCost, Disturbances, PathCost, Prediction, Printed, Segments, Stanza, StanzaInput,
 };
 use record::stage::CpuSharing;
+use report::pages::Figure;
 use study::machine::Machine;
 use study::sides::Sides;
 use study::{Observation, Plan, StudyResult};
+
+/// The page of a study.
+fn study_page(result: &StudyResult, figures: &[Figure]) -> String {
+    report::pages::page(&[report::pages::Result::Study(result, figures)]).html()
+}
 
 /// A study of one point at queue depth 1 whose threads worked so long, and what disturbed it.
 fn study(client_thread_us: f64, server_thread_us: f64, disturbed: &[String]) -> StudyResult {
@@ -96,14 +102,14 @@ fn latencies_below_zero_fail_the_point_in_text_page_and_json() {
     for disturbed in [&[][..], &compiler] {
         let result = study(43.4, 36.8, disturbed);
         let text = report::study_text::study(&result);
-        let page = report::html::study(&result, &[]);
+        let page = study_page(&result, &[]);
         for (name, us) in [("CQ", "-13.7"), ("SQ", "-8.2")] {
             let said =
                 format!("contradiction: {name} is {us} us, below zero by more than its uncertainty of ");
             assert!(text.contains(&said) && text.contains(&format!("{name} {us} CONTRADICTION")), "{text}");
-            assert!(page.contains(&format!("<p class=\"where no\">{said}")), "beside the drawing to scale");
+            assert!(page.contains(&format!("<p class=\"no\">{said}")), "beside the ring");
             assert!(
-                page.contains(&format!("<td class=\"no\"><small>{name}</small> {us}</td>"))
+                page.contains(&format!("<td class=\"no\">{name} {us}</td>"))
                     || page.contains(&format!("<td class=\"no\">{us}</td>")),
                 "in the table"
             );
@@ -125,7 +131,7 @@ fn latencies_below_zero_fail_the_point_in_text_page_and_json() {
 #[test]
 fn a_latency_of_zero_within_its_uncertainty_is_said_to_be_that() {
     let result = study(30.7, 20.0, &[]);
-    let page = report::html::study(&result, &[]);
+    let page = study_page(&result, &[]);
     assert!(page.contains("not drawn: CQ is -1.0 us, zero within its uncertainty of 4.6 us"), "{page}");
     let text = report::study_text::study(&result);
     assert!(!page.contains("contradiction") && !text.contains("CONTRADICTION"), "{text}");
@@ -173,9 +179,9 @@ fn errors_of_predictions_are_those_of_points_that_do_not_calibrate() {
 #[test]
 fn pictures_are_in_the_page_and_cannot_act_on_it() {
     let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\"><script>alert('1')</script>\u{b5}%</svg>".to_owned();
-    let figure = report::html::Figure { file: "figures/<a>.svg".into(), svg: svg.clone() };
-    let page = report::html::study(&study(6.0, 12.0, &[]), &[figure]);
-    assert!(!page.contains("<script") && page.contains("figures/&lt;a&gt;.svg"));
+    let figure = Figure { file: "figures/<a>.svg".into(), svg: svg.clone() };
+    let page = study_page(&study(6.0, 12.0, &[]), &[figure]);
+    assert!(!page.contains("<script>alert") && page.contains("figures/&lt;a&gt;.svg"));
     let data = page.split("src=\"data:image/svg+xml,").nth(1).unwrap().split('"').next().unwrap();
     let (mut bytes, mut rest) = (Vec::new(), data.bytes());
     while let Some(byte) = rest.next() {

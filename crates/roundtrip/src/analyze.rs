@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::compare::Profile;
+use ::report::analysis_text::{Detail, Shown};
+use ::report::ops::OpsWriter;
 use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Named, Options, TakeOps, annotate};
 use anyhow::{Context as _, anyhow};
 use capture::decode::{PROTOCOLS, protocol_named};
@@ -16,13 +18,11 @@ use clap::ValueEnum;
 use output::Draft;
 use record::wire::Wire;
 use record::{Observed, Side};
-use report::analysis_text::{Detail, Shown};
-use report::ops::OpsWriter;
 
 use crate::figures::Captured;
 use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args, compare, live, outputs};
+use crate::{Failure, args, compare, live, outputs, report};
 
 /// Find out from a capture why a service was slow: operations, breakdown, verdicts
 ///
@@ -93,6 +93,9 @@ pub(crate) struct AnalyzeArgs {
     /// Write a copy of the capture to this file, with the verdicts as comments on their frames
     #[arg(long, value_name = "FILE.pcapng")]
     annotate: Option<PathBuf>,
+    /// Write the result as a page to this file: charts, the slowest operations with their packets, what mends each verdict
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Show tables with all columns, wider than 80
     #[arg(long)]
     wide: bool,
@@ -175,7 +178,11 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         wide: args.wide,
         explain: args.explain,
     };
-    let named = [("--annotate", args.annotate.as_ref()), ("--ops", args.ops.as_ref())];
+    let named = [
+        ("--annotate", args.annotate.as_ref()),
+        ("--ops", args.ops.as_ref()),
+        ("--html", args.html.as_ref()),
+    ];
     outputs::check(&named, paths.iter().map(|(path, _)| path))?;
     let others = paths.iter().map(|(path, _)| path).chain(named.iter().filter_map(|(_, path)| *path));
     outputs::check_folder("--figures", args.figures.as_ref(), others)?;
@@ -202,7 +209,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     let mut figures = args.figures.as_ref().map(|_| Captured::default());
     let names: Vec<String> = paths.iter().map(|(path, _)| path.display().to_string()).collect();
     let source = if names.is_empty() { args.interface.join(", ") } else { names.join(", ") };
-    let mut profile = args.save.as_ref().map(|_| Profile::new(&source));
+    let mut profile = args.save.as_ref().or(args.html.as_ref()).map(|_| Profile::new(&source));
     let mut sinks = Sinks { ops: ops.as_mut(), figures: figures.as_mut(), profile: profile.as_mut() };
     let annotated = match &args.annotate {
         Some(path) => {
@@ -234,10 +241,15 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         let names: Vec<&str> = result.inputs.iter().map(|input| input.name.as_str()).collect();
         figures.write(folder, &names.join(", ")).map_err(Failure::Usage)?;
     }
-    if let (Some(name), Some(mut profile)) = (&args.save, profile.filter(|_| is_complete)) {
+    if let Some(mut profile) = profile.filter(|_| is_complete) {
         compare::complete(&mut profile, &result);
-        let path = compare::save(&profile, name).context("--save").map_err(Failure::Usage)?;
-        eprint_line(format_args!("profile kept in {}", path.display()));
+        if let Some(name) = &args.save {
+            let path = compare::save(&profile, name).context("--save").map_err(Failure::Usage)?;
+            eprint_line(format_args!("profile kept in {}", path.display()));
+        }
+        if let Some(path) = &args.html {
+            report::write(path, &[::report::pages::Result::Analysis(&result, Some(&profile))])?;
+        }
     }
     if let Some((path, draft)) = annotated.filter(|_| is_complete) {
         write_annotated(draft, &paths, &result)
@@ -248,13 +260,13 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         let text = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
         print_line(text);
     } else if !is_empty {
-        print_line(report::analysis_text::analysis(&result, printed).trim_end());
+        print_line(::report::analysis_text::analysis(&result, printed).trim_end());
     }
     if stop.is_raised() && args.interface.is_empty() {
         return Err(Failure::Work(anyhow!("interrupted: the result covers the input read so far")));
     }
     if is_empty {
-        let text = report::analysis_text::nothing_found(&result, port);
+        let text = ::report::analysis_text::nothing_found(&result, port);
         return Err(Failure::Usage(anyhow!("{text}")));
     }
     Ok(if result.verdicts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -350,7 +362,7 @@ fn run_analysis(
     sinks: &mut Sinks<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<AnalysisResult, AnalysisError> {
-    let progress = report::progress::Reading::new(bytes);
+    let progress = ::report::progress::Reading::new(bytes);
     let mut written = Ok(());
     let result = {
         let mut write;

@@ -102,6 +102,9 @@ pub(crate) struct BenchArgs {
     /// repeatable. Figures: iops, mb/s, errors, behind, mean, min, p50, p90, p99, p999, max
     #[arg(long, value_name = "THRESHOLD")]
     pub(crate) assert: Vec<Threshold>,
+    /// Write the runs as a page to this file
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) html: Option<std::path::PathBuf>,
     /// Show the table with all columns, wider than 80
     #[arg(long)]
     pub(crate) wide: bool,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ::compare::assertion::Assertion;
 use ::compare::profile::{Cause, Operation, Place};
 use ::compare::{Comparison, Profile, bench, text};
+use ::report::pages::Result as Shown;
 use analysis::verdict;
 use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Named, Options};
 use anyhow::{Context as _, anyhow};
@@ -18,7 +19,7 @@ use record::{Observed, Outcome, Stamp};
 use crate::analyze::{PortArg, classify, port};
 use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args, live};
+use crate::{Failure, args, live, outputs, report};
 
 /// Compare two measurements of the same thing: what changed by more than noise, and which part of the time carries it
 ///
@@ -55,6 +56,9 @@ pub(crate) struct CompareArgs {
     /// Show all operations
     #[arg(long)]
     all: bool,
+    /// Write a page that shows both to this file
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Print JSON on stdout
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
@@ -77,6 +81,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
         },
         ..Options::default()
     };
+    outputs::check(&[("--html", args.html.as_ref())], args.after.iter().chain([&args.before]))?;
     let read = |path: &Path| of_file(path, &options, args.by_key, &stop);
     let before = read(&args.before)?;
     let after = match &args.after {
@@ -89,6 +94,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let compared = Comparison::of(&before, &after);
     if compared.rows.is_empty() && compared.gone.is_empty() && compared.new.is_empty() {
         return Err(Failure::Usage(anyhow!("there are no operations in either: nothing to compare")));
+    }
+    if let Some(path) = &args.html {
+        report::write(path, &[Shown::Comparison(&compared, Some((&before, &after)))])?;
     }
     if args.json {
         let text = serde_json::to_string_pretty(&compared).context("writing JSON").map_err(Failure::Work)?;
@@ -119,7 +127,7 @@ fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<
     let path = kept(path);
     let name = path.display().to_string();
     let usage = |error: anyhow::Error| Failure::Usage(error.context(name.clone()));
-    if let Some(text) = json(&path).map_err(|e| usage(e.into()))? {
+    if let Some(text) = json(&path, TEXT_BYTES_MAX).map_err(|e| usage(e.into()))? {
         if text.len() as u64 > TEXT_BYTES_MAX {
             return Err(usage(anyhow!("it has more than {} MiB", TEXT_BYTES_MAX >> 20)));
         }
@@ -140,8 +148,8 @@ fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<
     Ok(profile)
 }
 
-/// The text of a file that is JSON, plain or compressed by zstd; `None` if it is something else.
-fn json(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+/// The text of a file that is JSON, plain or compressed by zstd, up to a little more than `limit` bytes; `None` if it is something else.
+pub(crate) fn json(path: &Path, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
     const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
     let open = || std::fs::File::open(path);
     let mut head = Vec::new();
@@ -153,7 +161,7 @@ fn json(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
     if text.trim_ascii_start().first() != Some(&b'{') {
         return Ok(None);
     }
-    reader.take(TEXT_BYTES_MAX).read_to_end(&mut text)?;
+    reader.take(limit).read_to_end(&mut text)?;
     Ok(Some(text))
 }
 
@@ -246,7 +254,7 @@ pub(crate) fn add(profile: &mut Profile, observed: &Observed, named: &Named<'_>,
 }
 
 /// Where a profile of a name is kept; a path otherwise.
-fn kept(name: &Path) -> PathBuf {
+pub(crate) fn kept(name: &Path) -> PathBuf {
     if name.exists() || !is_name(name) {
         return name.to_owned();
     }

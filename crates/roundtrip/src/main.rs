@@ -23,6 +23,7 @@ mod model;
 mod outputs;
 mod print;
 mod redact;
+mod report;
 mod serve;
 mod simulate;
 mod stop;
@@ -65,6 +66,7 @@ enum Verb {
     Capture(capture::CaptureArgs),
     Analyze(analyze::AnalyzeArgs),
     Compare(compare::CompareArgs),
+    Report(report::ReportArgs),
     Wire(wire::WireArgs),
     Host(host::HostArgs),
     #[command(hide = true)]
@@ -112,6 +114,7 @@ fn main() -> ExitCode {
         Verb::Capture(args) => capture::run(&args),
         Verb::Analyze(args) => analyze::run(&args),
         Verb::Compare(args) => compare::run(&args),
+        Verb::Report(args) => report::run(&args),
         Verb::Wire(args) => wire::run(&args),
         Verb::Host(args) => host::run(&args),
         Verb::Generate(args) => generate::run(&args, Cli::command()),

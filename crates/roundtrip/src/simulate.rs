@@ -50,7 +50,7 @@ pub(crate) struct SimulateArgs {
     preset: Option<String>,
     /// The paper's table of busy cycles, published beside simulated: NODELAY, and each explanation of the Nagle half, with the spread
     /// of several seeds; --set changes the ring, to see what the table depends on
-    #[arg(long, conflicts_with_all = ["file", "preset", "print", "sweep", "policy", "iodepth", "bs", "mtu", "seed", "pcapng", "ops", "ladder", "chart"])]
+    #[arg(long, conflicts_with_all = ["file", "preset", "print", "sweep", "policy", "iodepth", "bs", "mtu", "seed", "pcapng", "ops", "ladder", "chart", "html"])]
     paper: bool,
     /// Show the presets
     #[arg(long)]
@@ -63,7 +63,7 @@ pub(crate) struct SimulateArgs {
     set: Vec<String>,
     /// Find the costs with which the simulation reproduces a study: fits queue depth 1, a middle depth and the deepest
     /// for each send policy, and measures the error at the other depths
-    #[arg(long, value_name = "STUDY.json", conflicts_with_all = ["file", "preset", "set", "sweep", "policy", "iodepth", "pcapng", "ops", "figures", "ladder", "chart"])]
+    #[arg(long, value_name = "STUDY.json", conflicts_with_all = ["file", "preset", "set", "sweep", "policy", "iodepth", "pcapng", "ops", "figures", "ladder", "chart", "html"])]
     fit: Option<PathBuf>,
     /// Key and several values to simulate one by one: wire.delay=0us,50us,100us; repeatable
     #[arg(long, value_name = "KEY=V1,V2,...", value_parser = values)]
@@ -108,6 +108,9 @@ pub(crate) struct SimulateArgs {
     /// Draw IOPS over queue depth
     #[arg(long, value_name = "FILE.svg")]
     chart: Option<PathBuf>,
+    /// Write the runs as a page to this file
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Print the result as JSON on stdout
     #[arg(long)]
     json: bool,
@@ -198,6 +201,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         ("--ops", &args.ops),
         ("--ladder", &args.ladder),
         ("--chart", &args.chart),
+        ("--html", &args.html),
     ];
     outputs::check(&named.map(|(option, path)| (option, path.as_ref())), &args.file)?;
     let others = named.iter().filter_map(|(_, path)| path.as_ref()).chain(&args.file);
@@ -220,6 +224,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.chart {
         let svg = text::chart(&runs).ok_or_else(|| Failure::Work(anyhow!("cannot draw the chart")))?;
         write(path, &svg)?;
+    }
+    if let Some(path) = &args.html {
+        let shown = serde_json::from_value(json!({ "runs": runs, "swept": labels }));
+        let shown = shown.context("the runs as a page").map_err(Failure::Work)?;
+        crate::report::write(path, &[report::pages::Result::Simulation(&shown)])?;
     }
     if args.json {
         let text =

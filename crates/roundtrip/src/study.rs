@@ -24,7 +24,8 @@ use study::{
     AnyPlan, Experiment, Journal, Placement, Plan, REPORT, RemoteSpec, Study, StudyError, Watcher, Where,
 };
 
-use self::pictures::{Pictures, point_name};
+pub(crate) use self::pictures::Pictures;
+use self::pictures::point_name;
 use crate::print::{eprint_line, print_json, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
@@ -290,7 +291,7 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     watcher.progress.finish();
     let result = outcome.map_err(|error| failure(error, journal.folder()))?;
     write(&journal, "study.json", &as_json(&result)?)?;
-    write(&journal, REPORT, &report::html::study(&result, &pictures.shown(&result)))?;
+    write(&journal, REPORT, &page(report::pages::Result::Study(&result, &pictures.shown(&result))))?;
     if args.json {
         print_line(as_json(&result)?);
     } else {
@@ -376,7 +377,7 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     let result = outcome.map_err(|error| failure(error, journal.folder()))?;
     write(&journal, "experiment.json", &as_json(&result)?)?;
     let shown = pictures.of_last_run(experiment.repeats);
-    write(&journal, REPORT, &report::experiment_html::experiment(&result, &shown))?;
+    write(&journal, REPORT, &page(report::pages::Result::Experiment(&result, &shown)))?;
     if args.json {
         print_line(as_json(&result)?);
     } else {
@@ -503,6 +504,11 @@ fn journal<T: DeserializeOwned>(args: &StudyArgs, plan: &serde_json::Value) -> R
 /// Writes a result.
 fn write<T>(journal: &Journal<T>, name: &str, text: &str) -> Result<(), Failure> {
     journal.write(name, text).map_err(|error| Failure::Work(error.into()))
+}
+
+/// The page of a result.
+fn page(result: report::pages::Result<'_>) -> String {
+    report::pages::page(&[result]).html()
 }
 
 fn as_json(value: &impl Serialize) -> Result<String, Failure> {

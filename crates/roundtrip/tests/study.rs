@@ -319,7 +319,7 @@ fn unprivileged_user_gets_the_same_report_from_socket_stamps() {
         assert!(s["followed"].as_u64().unwrap() > 0, "{s}");
     }
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(page.contains("data:image/svg+xml,") && page.contains("The round trip, to scale"));
+    assert!(page.contains("data:image/svg+xml,") && page.contains("Where does the time of a round trip go?"));
     for stanza in result["stanzas"].as_array().unwrap() {
         let name = format!(
             "{}-{}-qd{}",

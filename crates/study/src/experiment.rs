@@ -19,7 +19,7 @@ pub use self::planted::SecondLoad;
 pub use self::result::{CaseResult, ExperimentResult, Found, KeptRun, Structure};
 pub use self::run::{Keep, TakeOps};
 use crate::placement::Placement;
-use crate::values::{check_common, rate, size, time, toml_error};
+use crate::values::{check_common, rate, rate_text, size, time, time_text, toml_error};
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,10 +30,10 @@ pub struct Experiment {
     /// A description in one line.
     pub about: String,
     /// Rate of the wire, bits per second.
-    #[serde(deserialize_with = "rate")]
+    #[serde(deserialize_with = "rate", serialize_with = "rate_text")]
     pub rate: u64,
     /// Measured time of each run.
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "time", serialize_with = "time_text")]
     pub runtime: Duration,
     /// Runs of each case.
     pub repeats: u32,
@@ -145,7 +145,7 @@ pub enum Work {
 }
 
 /// The unit of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Exchanges per second.
     #[serde(rename = "1/s")]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use record::units::{parse_bit_rate, parse_size, parse_time_ns};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serializer};
 
 /// Checks the values that plans of both kinds have.
 pub(crate) fn check_common(repeats: u32, mtu_bytes: u32) -> Result<(), String> {
@@ -26,6 +26,17 @@ pub(crate) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> 
 
 pub(crate) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     with(from, |text| parse_time_ns(text).map(Duration::from_nanos))
+}
+
+/// Writes a rate as a plan has it.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+pub(crate) fn rate_text<S: Serializer>(bits_per_second: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{bits_per_second}bit"))
+}
+
+/// Writes a time as a plan has it.
+pub(crate) fn time_text<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{}ns", time.as_nanos()))
 }
 
 fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Anchor, CellRun, Colour, Place, Scene, Shape, Size, TIP};
-use crate::page::escape;
+use page::escape;
 
 /// Writes a drawing as SVG, which scales with its place.
 #[must_use]

@@ -36,6 +36,9 @@ pub(crate) fn finish(
     url: &dyn fmt::Display,
     runs: &[RunResult],
 ) -> Result<ExitCode, Failure> {
+    if let Some(path) = &args.html {
+        crate::report::write(path, &[report::pages::Result::Bench(&url.to_string(), runs)])?;
+    }
     print_results(args, url, runs)?;
     let is_table = !args.is_machine_readable();
     for run in runs {

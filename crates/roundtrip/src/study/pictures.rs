@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use record::Op;
-use report::html::Figure;
+use report::pages::Figure;
 use report::quantities::{Clocks, Origin, Run, Subject, Timed};
 use study::StudyResult;
 use study::runner::PointOps;
@@ -17,7 +17,7 @@ pub(super) fn point_name(block_bytes: u64, policy: &str, queue_depth: u32) -> St
 }
 
 /// The pictures of a ring's points.
-pub(super) struct Pictures {
+pub(crate) struct Pictures {
     folder: PathBuf,
     /// The folder is the study's own: files in it are replaced, links too.
     is_own: bool,
@@ -30,7 +30,7 @@ const SHOWN_MAX: usize = 12;
 
 impl Pictures {
     /// Those in the study's own folder, or in one that the user named.
-    pub(super) fn of(named: Option<&PathBuf>, output: &Path) -> Self {
+    pub(crate) fn of(named: Option<&PathBuf>, output: &Path) -> Self {
         let own = || output.join("figures");
         Self { folder: named.cloned().unwrap_or_else(own), is_own: named.is_none() }
     }
@@ -70,7 +70,7 @@ impl Pictures {
     }
 
     /// The pictures that the page contains; those of an interrupted study are read from where it wrote them.
-    pub(super) fn shown(&self, result: &StudyResult) -> Vec<Figure> {
+    pub(crate) fn shown(&self, result: &StudyResult) -> Vec<Figure> {
         let is_shown = |depth: u32| result.is_end(depth) && (result.stanzas.len() <= SHOWN_MAX || depth == 1);
         let stanzas = result.stanzas.iter().filter(|stanza| is_shown(stanza.queue_depth));
         stanzas

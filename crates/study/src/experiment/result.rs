@@ -50,7 +50,7 @@ pub struct KeptRun {
 }
 
 /// The result of a case.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseResult {
     /// The case.
     pub case: Case,
@@ -85,7 +85,7 @@ pub struct CaseResult {
 }
 
 /// The result of a plan.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExperimentResult {
     /// The plan.
     pub plan: Experiment,
