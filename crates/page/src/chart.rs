@@ -89,7 +89,7 @@ pub struct Heat {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Cell(pub usize, pub usize, pub u64);
 
-/// To nine digits: more cannot be seen, and a number that was written and read again can differ in the last of seventeen.
+/// To nine digits: more cannot be seen.
 fn round(value: f64) -> f64 {
     format!("{value:.8e}").parse().unwrap_or(value)
 }
