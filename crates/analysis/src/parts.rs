@@ -168,7 +168,8 @@ impl Tally {
         }
         let mut values = self.values.clone();
         quantiles.map(|quantile| {
-            let place = (values.len().saturating_sub(1) as f64 * quantile).ceil() as usize;
+            // The least value that this share does not exceed, as of a histogram.
+            let place = ((values.len() as f64 * quantile).ceil() as usize).saturating_sub(1);
             match values.is_empty() {
                 true => 0.0,
                 false => *values.select_nth_unstable(place).1 as f64 / 1000.0,

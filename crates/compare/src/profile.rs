@@ -197,6 +197,17 @@ fn scale() -> Histogram<u8> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 2).unwrap_or_else(|_| unreachable!())
 }
 
+/// The time that a profile covers, and the length of its blocks, nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// When the first block begins.
+    pub begin_ns: u64,
+    /// When the last operation ended.
+    pub end_ns: u64,
+    /// The length of a block.
+    pub block_ns: u64,
+}
+
 /// A text is no profile.
 #[derive(Debug, Error)]
 pub enum ProfileError {
@@ -270,6 +281,58 @@ impl Profile {
     #[must_use]
     pub fn text(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// An empty profile that has room for profiles of these times: when each begins and ends, and the length of its blocks, nanoseconds.
+    #[must_use]
+    pub fn spanning(source: &str, all: &[Span]) -> Self {
+        let begin_ns = all.iter().map(|span| span.begin_ns).min().unwrap_or(0);
+        let end_ns = all.iter().map(|span| span.end_ns).max().unwrap_or(0);
+        let mut block_ns = all.iter().map(|span| span.block_ns).max().unwrap_or(BLOCK_NS).max(1);
+        // A block begins within one of the whole: none may be behind the last.
+        while end_ns.saturating_sub(begin_ns) / block_ns >= BLOCKS_MAX - 1 {
+            block_ns = block_ns.saturating_mul(2);
+        }
+        let blocks = if all.is_empty() { 0 } else { end_ns.saturating_sub(begin_ns) / block_ns + 1 };
+        Self { begin_ns, end_ns, block_ns, blocks, ..Self::new(source) }
+    }
+
+    /// The time that it covers.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        Span { begin_ns: self.begin_ns, end_ns: self.end_ns, block_ns: self.block_ns }
+    }
+
+    /// Adds the operations of another profile, whose time is within this one's. Counts, sums and distributions are added; of time, the
+    /// blocks are as exact as this profile's.
+    pub fn merge(&mut self, other: &Self) {
+        for series in &other.series {
+            let place = self.place(&series.service, &series.operation);
+            let last = self.blocks.saturating_sub(1);
+            let own = &mut self.series[place];
+            for (&number, block) in &series.blocks {
+                let begins_ns = other.begin_ns.saturating_add(number.saturating_mul(other.block_ns));
+                let at = (begins_ns.saturating_sub(self.begin_ns) / self.block_ns).min(last);
+                own.blocks.entry(at).or_default().add(block);
+            }
+            for (&ns, &count) in &series.times {
+                let sum = own.times.entry(ns).or_default();
+                *sum = sum.saturating_add(count);
+            }
+            for (&place, &count) in &series.places {
+                let sum = own.places.entry(place).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+        for cause in &other.causes {
+            match self.causes.iter_mut().find(|known| known.name == cause.name) {
+                // Whichever comes first, the same one is kept.
+                Some(known) if cause.text < known.text => known.text.clone_from(&cause.text),
+                Some(_) => {}
+                None => self.causes.push(cause.clone()),
+            }
+        }
+        self.causes.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
     /// Its length in time, seconds.
@@ -449,6 +512,51 @@ mod tests {
 
     fn at(ms: u64) -> Operation {
         Operation { ended_ns: ms * 1_000_000, total_ns: Some(1000), bytes: 7, ..Operation::default() }
+    }
+
+    /// Profiles of parts are, merged in any order, the profile of the whole, but for where blocks begin.
+    #[test]
+    fn merged_profiles_have_every_operation_whatever_the_order() {
+        let mut whole = Profile::new("whole");
+        let parts: Vec<Profile> = (0..7_u64)
+            .map(|part| {
+                let mut profile = Profile::new("part");
+                for one in 0..1000 {
+                    // Parts overlap, and are of very different lengths.
+                    let ms = part * 900 + one * (1 + part * part * 40);
+                    let operation = Operation {
+                        total_ns: Some(1000 + one * part),
+                        parts_ns: [Some(part), None, Some(one), None, None, None],
+                        failed: one % 7 == 0,
+                        ..at(ms)
+                    };
+                    let name = if one % 3 == 0 { "GET" } else { "PUT" };
+                    profile.add("a", name, &operation);
+                    whole.add("a", name, &operation);
+                }
+                profile.causes.push(Cause { name: "slow".to_owned(), text: format!("{}", 9 - part) });
+                profile
+            })
+            .collect();
+        let spans: Vec<Span> = parts.iter().map(Profile::span).collect();
+        let merged = |order: &mut dyn Iterator<Item = &Profile>| {
+            let mut merged = Profile::spanning("merged", &spans);
+            order.for_each(|part| merged.merge(part));
+            merged.series.sort_by(|a, b| a.operation.cmp(&b.operation));
+            merged.text()
+        };
+        let forwards = merged(&mut parts.iter());
+        assert_eq!(forwards, merged(&mut parts.iter().rev()));
+        let read = Profile::read(&forwards).unwrap();
+        assert!(read.blocks <= BLOCKS_MAX && read.operations() == 7000, "{}", read.blocks);
+        assert_eq!((read.begin_ns, read.end_ns), (whole.begin_ns, whole.end_ns));
+        assert_eq!(read.causes, [Cause { name: "slow".to_owned(), text: "3".to_owned() }]);
+        for series in &read.series {
+            let same = whole.series.iter().find(|own| own.operation == series.operation).unwrap();
+            assert_eq!(series.whole(), same.whole());
+            assert_eq!(series.places, same.places);
+        }
+        assert_eq!(Profile::spanning("none", &[]).text(), Profile::new("none").text());
     }
 
     #[test]

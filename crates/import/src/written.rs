@@ -105,7 +105,7 @@ pub(crate) fn file(
         parts.insert(0, NO_TARGET.to_owned());
     }
     let toml = format!(
-        "# Imported from {source}.\n# Read the notes of the import before this file is used. It may contain secrets: restrict read access.\n\n{}",
+        "# Imported from {source}.\n# Read the notes of the import before this file is used. It may contain\n# secrets: restrict read access.\n\n{}",
         parts.join("\n")
     );
     check(&toml).map_err(|error| refused(&error))?;

@@ -11,7 +11,7 @@ use analyzer::{AnalysisResult, InputRow, ModeRow};
 use output::text::{line, wrapped};
 use record::units::counted;
 
-use crate::terminal::{cell, number, table, thousands, us};
+use crate::terminal::{cell, number, stacked, table, thousands, us};
 
 pub use services::Detail;
 
@@ -48,13 +48,13 @@ pub fn analysis(result: &AnalysisResult, shown: Shown) -> String {
         services::keys(result, &mut out);
     }
     if shown.slowest && !result.slowest.is_empty() {
-        let _ = writeln!(out, "\n{}", services::slowest(result));
+        let _ = writeln!(out, "\n{}", services::slowest(result, shown.wide));
     }
     match shown.detail {
         Some(Detail::Connection) => {
-            stanza_table(result, &mut out);
+            stanza_table(result, shown.wide, &mut out);
             if result.connections.iter().any(|c| c.operations > 0) {
-                let _ = writeln!(out, "\nConnections\n{}", connections(result));
+                let _ = writeln!(out, "\nConnections\n{}", connections(result, shown.wide));
             }
         }
         Some(Detail::Client) => services::details(result, "client", |row| &row.clients, shown.wide, &mut out),
@@ -181,17 +181,18 @@ fn seen(result: &AnalysisResult, out: &mut String) {
 }
 
 /// The breakdown by connection, size and queue depth.
-fn stanza_table(result: &AnalysisResult, out: &mut String) {
+fn stanza_table(result: &AnalysisResult, wide: bool, out: &mut String) {
     if result.stanzas.is_empty() {
         return;
     }
-    let _ = writeln!(
-        out,
-        "\nWhere the time goes by connection, microseconds (means; the whole is sending and round trip, from the request's first byte \
-         on the wire to the response's last, and p99 its 99th percentile; where TCP held the request before, the whole begins with \
-         the hold, at most when the response came that it replaces)\n{}",
-        stanzas(result)
-    );
+    out.push_str("\n");
+    out.push_str(&wrapped(
+        "Where the time goes by connection, microseconds (means; the whole is sending and round trip, from the request's first byte on \
+         the wire to the response's last, and p99 its 99th percentile; where TCP held the request before, the whole begins with the \
+         hold, at most when the response came that it replaces)",
+        "  ",
+    ));
+    let _ = writeln!(out, "{}", stanzas(result, wide));
 }
 
 /// The operations that the times leave out.
@@ -356,7 +357,7 @@ fn named(input: &InputRow) -> String {
     format!("{}{at}", line(&input.name))
 }
 
-fn stanzas(result: &AnalysisResult) -> String {
+fn stanzas(result: &AnalysisResult, wide: bool) -> String {
     let shown = || result.stanzas.iter().take(STANZAS_SHOWN);
     // Columns that no stanza fills are left out.
     let parts: Vec<Part> =
@@ -398,10 +399,11 @@ fn stanzas(result: &AnalysisResult) -> String {
         t.add_row(row);
     }
     let more = result.stanzas.len().saturating_sub(STANZAS_SHOWN);
-    if more > 0 { format!("{t}\n  and {more} more (--json has them)") } else { t.to_string() }
+    let text = if wide { t.to_string() } else { stacked(&t, 4) };
+    if more > 0 { format!("{text}\n  and {more} more (--json has them)") } else { text }
 }
 
-fn connections(result: &AnalysisResult) -> String {
+fn connections(result: &AnalysisResult, wide: bool) -> String {
     let mut t = table(&[
         "conn",
         "client",
@@ -432,7 +434,8 @@ fn connections(result: &AnalysisResult) -> String {
     }
     let all = result.connections.len() as u64 + result.connections_not_listed;
     let more = all.saturating_sub(CONNECTIONS_SHOWN as u64);
-    if more > 0 { format!("{t}\n  and {more} more") } else { t.to_string() }
+    let text = if wide { t.to_string() } else { stacked(&t, 1) };
+    if more > 0 { format!("{text}\n  and {more} more") } else { text }
 }
 
 fn holes(result: &AnalysisResult, out: &mut String) {
@@ -515,8 +518,12 @@ pub fn recorded(recorded: &capture::record_to_file::Recorded) -> String {
             })),
         ]);
     }
-    let mut text =
-        format!("{:.1} s, {} bytes written\n{t}\n", recorded.seconds, thousands(recorded.file_bytes as f64));
+    let mut text = format!(
+        "{:.1} s, {} bytes written\n{}\n",
+        recorded.seconds,
+        thousands(recorded.file_bytes as f64),
+        stacked(&t, 1)
+    );
     for i in recorded.interfaces.iter().filter(|i| i.drops > 0) {
         let _ = writeln!(
             text,

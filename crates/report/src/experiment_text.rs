@@ -1,13 +1,13 @@
 //! An experiment as a table: what was measured beside what was published.
 
 use analysis::verdict::{Verdict, name};
-use output::text::line;
+use output::text::{line, wrapped};
 use study::ExperimentResult;
 use study::experiment::CaseResult;
 use study::sides::Sides;
 
 use crate::analysis_text::structure_lines;
-use crate::terminal::{cell, number, table, us};
+use crate::terminal::{cell, number, stacked, table, us};
 
 /// A figure of a case.
 pub(crate) fn figure(value: f64) -> String {
@@ -115,12 +115,13 @@ fn structure(result: &ExperimentResult, text: &mut String) {
             [("planted", &case.planted[..]), ("published", &published), ("found", &case.found)]
         {
             for (index, own) in lines.iter().enumerate() {
-                text.push_str(&format!("  {:10} {}\n", if index == 0 { title } else { "" }, line(own)));
+                let title = if index == 0 { title } else { "" };
+                text.push_str(&wrapped(format_args!("  {title:10} {own}"), "             "));
             }
         }
     }
     if found(result).next().is_some() && result.cases.iter().any(|case| !case.case.layers.is_empty()) {
-        text.push_str(&format!("\n{PLANTED_PLACE}\n"));
+        text.push_str(&format!("\n{}", wrapped(PLANTED_PLACE, "  ")));
     }
 }
 
@@ -163,9 +164,9 @@ pub(crate) fn answers(result: &ExperimentResult) -> Vec<String> {
     out
 }
 
-/// Everything for a terminal.
+/// Everything for a terminal, the answer first.
 #[must_use]
-pub fn experiment(result: &ExperimentResult) -> String {
+pub fn experiment(result: &ExperimentResult, wide: bool) -> String {
     let columns = columns(result);
     let mut out = table(&columns.iter().map(|column| column.title).collect::<Vec<_>>());
     for row in 0..result.cases.len() {
@@ -175,28 +176,30 @@ pub fn experiment(result: &ExperimentResult) -> String {
         };
         out.add_row(columns.iter().map(cell).collect::<Vec<_>>());
     }
-    let mut text = format!(
-        "{}: {}\n{}; {} of {:?} each, interleaved; medians\n{} CPUs, {}\n\n{out}",
-        line(&result.plan.name),
-        line(&result.plan.about),
-        place(result),
-        result.plan.repeats,
-        result.plan.runtime,
-        result.machine.cpus,
-        result.machine.kernel
-    );
+    let out = if wide { out.to_string() } else { stacked(&out, 1) };
+    let mut text: String = answers(result).into_iter().map(|answer| wrapped(answer, "  ")).collect();
+    text.push_str(&format!("\n{out}\n"));
     for (case, verdict) in verdicts(result) {
         let gain = verdict.gain.as_ref().map_or(String::new(), |gain| format!("; gain: {}", gain.text));
-        text.push_str(&format!(
-            "\n{}: {}: {}",
-            line(case),
-            name(verdict.kind),
-            line(format_args!("{}{gain}", verdict.text))
-        ));
+        let said = format!("{case}: {}: {}{gain}", name(verdict.kind), verdict.text);
+        text.push_str(&format!("\n{}", wrapped(said, "  ")));
     }
     structure(result, &mut text);
     for warning in &result.warnings {
-        text.push_str(&format!("\n- {}", line(warning)));
+        text.push_str(&wrapped(format_args!("- {warning}"), "  "));
     }
-    text
+    text.push('\n');
+    for line in [
+        format!("{}: {}", result.plan.name, result.plan.about),
+        format!(
+            "{}; {} of {:?} each, interleaved; medians",
+            place(result),
+            result.plan.repeats,
+            result.plan.runtime
+        ),
+        format!("{} CPUs, {}", result.machine.cpus, result.machine.kernel),
+    ] {
+        text.push_str(&wrapped(line, "  "));
+    }
+    text.trim_end().to_owned()
 }

@@ -3,10 +3,10 @@
 use host::facts::peer::PeerFacts;
 use host::finding::{Cost, Finding, Severity};
 use host::report::Checked;
-use output::text::line;
+use output::text::{line, wrapped};
 use record::units::{counted, format_bit_rate, grouped};
 
-use crate::terminal::{cell, number, table};
+use crate::terminal::{cell, number, stacked, table};
 
 mod interface;
 mod load;
@@ -21,7 +21,7 @@ const NAME: usize = 9;
 /// The result of a check.
 #[must_use]
 pub fn check(checked: &Checked) -> String {
-    let mut text = String::new();
+    let mut text = format!("{}\n\n", summary(&checked.findings));
     if !checked.facts.links.is_empty() {
         text += &format!("{}\n\n", links(checked));
     }
@@ -38,9 +38,9 @@ pub fn check(checked: &Checked) -> String {
         text += &format!("{}\n", finding(index + 1, found));
     }
     for unseen in &checked.facts.unseen {
-        text += &format!("not seen: {}: {}\n", line(&unseen.what), line(&unseen.why));
+        text += &wrapped(format_args!("not seen: {}: {}", unseen.what, unseen.why), "  ");
     }
-    text + &summary(&checked.findings)
+    text.trim_end().to_owned()
 }
 
 /// A row for each interface.
@@ -65,7 +65,7 @@ fn links(checked: &Checked) -> String {
             number(grouped(counters.rx_errors + counters.tx_errors)),
         ]);
     }
-    table.to_string()
+    stacked(&table, 1)
 }
 
 /// A line about the other end.
@@ -99,12 +99,16 @@ fn other_end(peer: &PeerFacts) -> String {
 fn finding(number: usize, found: &Finding) -> String {
     let severity = severity(found.severity);
     let mut text = format!("{number}. {severity}: {} ({})\n", line(&found.id), line(&found.subject));
-    let mut row = |name: &str, value: &str| text += &format!("   {name:NAME$}  {}\n", line(value));
-    row("measured", &found.measured);
-    row("why", &found.why);
+    let mut said = |name: &str, value: &str| {
+        text += &wrapped(format_args!("   {name:NAME$}  {value}"), &" ".repeat(NAME + 5));
+    };
+    said("measured", &found.measured);
+    said("why", &found.why);
     if let Some(cost) = found.cost.as_ref().and_then(cost) {
-        row("costs", &cost);
+        said("costs", &cost);
     }
+    // A command that is broken into lines could not be copied.
+    let mut row = |name: &str, value: &str| text += &format!("   {name:NAME$}  {}\n", line(value));
     for (index, command) in found.commands.iter().enumerate() {
         row(if index == 0 { "remedy" } else { "" }, command);
     }
@@ -175,15 +179,15 @@ mod tests {
     fn findings_are_counted_by_severity() {
         let findings = [Severity::Broken, Severity::Slow, Severity::Slow, Severity::Note].map(found).to_vec();
         let text = check(&Checked { facts: Facts::default(), findings });
-        assert_eq!(text.lines().last(), Some("4 findings: 1 broken, 2 slow, 1 to note"));
-        let first = "1. broken: half-duplex (eth0)\n   \
+        assert_eq!(text.lines().next(), Some("4 findings: 1 broken, 2 slow, 1 to note"));
+        let first = "\n\n1. broken: half-duplex (eth0)\n   \
                      measured   100 Mb/s, half duplex\n   \
                      why        because\n   \
                      costs      up to 33.0 us for each round trip; at most 100mbit/s\n   \
                      remedy     first\n   \
                      \x20          second\n   \
                      other end  likewise\n";
-        assert!(text.starts_with(first), "{text}");
+        assert!(text.contains(first), "{text}");
         assert_eq!(check(&Checked::default()), "nothing found");
     }
 
@@ -193,8 +197,9 @@ mod tests {
         let link = Link { name: "eth0".to_owned(), mtu: 9000, counters: Some(counters), ..Link::default() };
         let facts = Facts { links: vec![LinkFacts { link, ..LinkFacts::default() }], ..Facts::default() };
         let text = check(&Checked { facts, findings: Vec::new() });
-        let row = text.lines().find(|line| line.contains("eth0")).expect("a row");
-        assert!(row.trim_end().ends_with("1 234") && row.contains("9000"), "{text}");
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains("eth0")).collect();
+        let has = |text: &str| rows.iter().any(|row| row.trim_end().ends_with(text));
+        assert!(has("1 234") && has("9000"), "{text}");
     }
 
     #[test]

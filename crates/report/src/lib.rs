@@ -6,6 +6,7 @@ pub mod analysis_text;
 pub mod bench_text;
 pub mod chart;
 mod closure_text;
+pub mod dataset;
 pub mod experiment_text;
 pub mod fio;
 pub mod host_text;

@@ -8,7 +8,7 @@ use output::text::line;
 use serde_json::{Value, json};
 
 use crate::chart::{Area, Curve, band};
-use crate::terminal::{cell, number, table, thousands, us};
+use crate::terminal::{cell, fitted, number, stacked, table, thousands, us};
 
 /// One point of the curve.
 #[derive(Clone, Debug)]
@@ -61,9 +61,8 @@ pub fn text(setup: &Setup, limits: &Limits, curve: &[Point], predictions: &[Pred
     let ring = &setup.ring;
     // Where messages share packets the limit is that of full ones.
     let packed = if limits.iops_max > ring.iops_max() * 1.001 { " in full packets" } else { "" };
-    let mut out = drawing(setup);
-    out.push_str(&format!(
-        "\nRTTmin {} us, alone {} us with start latencies; TPTmin {} us{packed} by {}: {}, at most {} IOPS, {}\n",
+    let mut out = format!(
+        "RTTmin {} us, alone {} us with start latencies; TPTmin {} us{packed} by {}: {}, at most {} IOPS, {}\n",
         us(ring.rtt_min_us()),
         us(ring.rtt_alone_us()),
         us(1e6 / limits.iops_max),
@@ -74,7 +73,8 @@ pub fn text(setup: &Setup, limits: &Limits, curve: &[Point], predictions: &[Pred
             Some(knee) => format!("from queue depth {knee:.1} on"),
             None => format!("which it keeps from no queue depth below {} on", model::setup::KNEE_MAX),
         }
-    ));
+    );
+    out.push_str(&format!("\n{}\n", drawing(setup)));
     out.push_str(&wire(setup));
     out.push_str(&utilisation(limits));
     out.push_str(&format!("\nThe paper's terms\n{}\n", terms(setup)));
@@ -100,7 +100,7 @@ pub fn text(setup: &Setup, limits: &Limits, curve: &[Point], predictions: &[Pred
             what_if(predictions)
         ));
     }
-    out
+    fitted(&out)
 }
 
 /// What the wire carries, and what it bounds.
@@ -172,7 +172,7 @@ fn curve_table(curve: &[Point]) -> String {
             number(format!("{:.0}%", o.busiest * 100.0)),
         ]);
     }
-    t.to_string()
+    stacked(&t, 1)
 }
 
 fn times(setup: &Setup) -> String {
@@ -277,7 +277,7 @@ fn what_if(predictions: &[Prediction]) -> String {
             number(format!("{:+.1}%", p.gain * 100.0)),
         ]);
     }
-    t.to_string()
+    stacked(&t, 1)
 }
 
 /// The ring as a drawing: service times above start latencies, the bottleneck in brackets.
@@ -328,13 +328,14 @@ pub fn copy(model: &CopyModel) -> String {
             cell("predicted"),
         ]);
     }
-    format!(
+    let text = format!(
         "Every byte costs {:.2} ns, every {} {} us: no unit gets more than {:.1} MB/s\n\n{t}",
         model.costs.per_byte_us * 1000.0,
         line(&model.unit),
         us(model.costs.per_unit_us),
         1.0 / model.costs.per_byte_us
-    )
+    );
+    fitted(&text)
 }
 
 /// A post with and without Nagle's algorithm.
@@ -348,11 +349,12 @@ pub fn post(model: &Post) -> String {
             number(format!("{:.1}", 1e6 / request)),
         ]);
     }
-    format!(
+    let text = format!(
         "Header and body in two segments: the body leaves {:.1} ms behind the header, or when its ACK comes after {:.1} ms\n\n{t}",
         model.gap_us / 1000.0,
         model.ack_delay_us / 1000.0
-    )
+    );
+    fitted(&text)
 }
 
 /// The curve with its band.
@@ -448,7 +450,8 @@ mod tests {
         // 15.9 us less what 14.98 of 15.98 responses save of the 6 us for a packet sent: 1.9 us come with each request.
         let us = 15.9 - 6.0 * (1.0 - 560.0 / 8948.0);
         assert!((limits.iops_max * us / 1e6 - 1.0).abs() < 1e-6, "{limits:?}");
-        assert!(text.contains(&format!("TPTmin {us:.1} us in full packets by SI+SP+SK")), "{text}");
+        let said = format!("TPTmin {us:.1} us in full packets by SI+SP+SK");
+        assert!(text.replace("\n  ", " ").contains(&said), "{text}");
     }
 
     #[test]

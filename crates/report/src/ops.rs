@@ -2,18 +2,18 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
 use output::Draft;
 use parquet::basic::Compression;
-use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use record::{Exchange, Observed, Op, OpKind, Outcome};
+use record::{Observed, Op, OpKind, Outcome};
 
 /// Records of a Parquet row group.
 const GROUP: usize = 65_536;
@@ -29,12 +29,14 @@ const SCHEMA: &str = "message operation {
     optional int64 request_frame; optional int64 response_frame;
     optional int64 start_ns; optional int64 finish_ns;
     required binary service (UTF8); required binary key (UTF8); required binary status (UTF8);
-    required int64 stream;
+    required int64 stream; optional int64 whole_ns; required binary client (UTF8);
+    optional int64 request_first_frame; required boolean partial; required boolean shared_clock;
 }";
 
 /// The heading of the same columns.
 const HEADING: &str = "connection,tag,operation,kind,outcome,queue_depth,data_bytes,request_bytes,response_bytes,\
-request_began_ns,c1_ns,s1_ns,s2_ns,c2_ns,response_began_ns,thought_ns,request_frame,response_frame,start_ns,finish_ns,service,key,status,stream";
+request_began_ns,c1_ns,s1_ns,s2_ns,c2_ns,response_began_ns,thought_ns,request_frame,response_frame,start_ns,finish_ns,service,key,status,stream,\
+whole_ns,client,request_first_frame,partial,shared_clock";
 
 /// One record.
 #[derive(Debug)]
@@ -49,10 +51,20 @@ struct Row {
     /// Service, key and status.
     names: [String; 3],
     stream: u32,
+    /// The time as its user sees it, and the request's first frame.
+    whole: [Option<u64>; 2],
+    client: String,
+    /// Seen at one of two points only; both on one clock.
+    flags: [bool; 2],
 }
 
 impl Row {
-    fn of(op: &Op, detail: Option<&Exchange>, service: Option<SocketAddr>, key: &str) -> Self {
+    fn of(op: &Op, observed: Option<&Observed>, named: &Names<'_>) -> Self {
+        let detail = observed.map(|observed| &observed.detail);
+        let Names { service, client, key } = *named;
+        // The program's own record has its begin and its end.
+        let own = op.finish.since(op.start).and_then(|ns| u64::try_from(ns).ok());
+        let seen = observed.map(Observed::whole_ns).filter(|ns| *ns > 0);
         let frame = |frame: u64| (frame > 0).then_some(frame);
         let outcome = match op.outcome {
             Outcome::Good => "good",
@@ -83,8 +95,25 @@ impl Row {
                 detail.map_or(String::new(), |e| e.status.text()),
             ],
             stream: detail.map_or(0, |e| e.stream),
+            whole: [seen.or(own), detail.and_then(|e| frame(e.request.first_frame))],
+            client: client.map_or(String::new(), |client| client.to_string()),
+            flags: [
+                observed.is_some_and(|observed| observed.is_partial),
+                observed.is_none_or(|observed| observed.shared_clock),
+            ],
         }
     }
+}
+
+/// What else belongs to an operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Names<'a> {
+    /// Its server.
+    pub service: Option<SocketAddr>,
+    /// Its client.
+    pub client: Option<IpAddr>,
+    /// Its key; empty: it has none.
+    pub key: &'a str,
 }
 
 fn kind(kind: OpKind) -> &'static str {
@@ -104,7 +133,7 @@ pub struct OpsWriter {
 
 enum Format {
     Csv(BufWriter<File>),
-    Parquet { writer: Box<SerializedFileWriter<File>>, rows: Vec<Row> },
+    Parquet { writer: Box<SerializedFileWriter<File>>, rows: Vec<Row>, group: usize },
 }
 
 impl std::fmt::Debug for OpsWriter {
@@ -144,7 +173,7 @@ impl OpsWriter {
                 let draft = open(path)?;
                 let writer = SerializedFileWriter::new(draft.handle()?, schema, Arc::new(properties))
                     .map_err(failed)?;
-                let format = Format::Parquet { writer: Box::new(writer), rows: Vec::with_capacity(GROUP) };
+                let format = Format::Parquet { writer: Box::new(writer), rows: Vec::new(), group: GROUP };
                 Ok(Self { format, draft })
             }
             _ => Err(io::Error::new(
@@ -154,31 +183,47 @@ impl OpsWriter {
         }
     }
 
+    /// The file in row groups of so many records: what is kept in memory of a file that is one of many.
+    #[must_use]
+    pub fn in_groups_of(mut self, records: usize) -> Self {
+        if let Format::Parquet { group, .. } = &mut self.format {
+            *group = records.clamp(1, GROUP);
+        }
+        self
+    }
+
     /// Adds an operation.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&mut self, op: &Op) -> io::Result<()> {
-        self.write_row(Row::of(op, None, None, ""))
+        self.write_row(Row::of(op, None, &Names::default()))
     }
 
-    /// Adds an operation with what only packets show: its service, and the name of its key.
+    /// Adds an operation with what only packets show: its service, its client, and the name of its key.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write_observed(
-        &mut self,
-        observed: &Observed,
-        service: Option<SocketAddr>,
-        key: &str,
-    ) -> io::Result<()> {
-        self.write_row(Row::of(&observed.op, Some(&observed.detail), service, key))
+    pub fn write_observed(&mut self, observed: &Observed, named: &Names<'_>) -> io::Result<()> {
+        self.write_row(Row::of(&observed.op, Some(observed), named))
     }
 
     fn write_row(&mut self, row: Row) -> io::Result<()> {
         match &mut self.format {
             Format::Csv(out) => {
-                let Row { connection, tag, texts, queue_depth, bytes, stamps, names, stream } = row;
+                let Row {
+                    connection,
+                    tag,
+                    texts,
+                    queue_depth,
+                    bytes,
+                    stamps,
+                    names,
+                    stream,
+                    whole,
+                    client,
+                    flags,
+                } = row;
                 // A method comes from the capture.
                 let [operation, kind, outcome] = texts.map(|text| output::text::csv(&text));
                 let [data, request, response] = bytes;
@@ -190,11 +235,16 @@ impl OpsWriter {
                     write!(out, ",{}", stamp.unwrap_or(0))?;
                 }
                 let [service, key, status] = names.map(|text| output::text::csv(&text));
-                writeln!(out, ",{service},{key},{status},{stream}")
+                let [whole, first] = whole.map(|value| value.unwrap_or(0));
+                let [partial, shared] = flags;
+                writeln!(
+                    out,
+                    ",{service},{key},{status},{stream},{whole},{client},{first},{partial},{shared}"
+                )
             }
-            Format::Parquet { writer, rows } => {
+            Format::Parquet { writer, rows, group: most } => {
                 rows.push(row);
-                if rows.len() < GROUP {
+                if rows.len() < *most {
                     return Ok(());
                 }
                 group(writer, rows).map_err(failed)
@@ -209,7 +259,7 @@ impl OpsWriter {
     pub fn finish(self) -> io::Result<()> {
         match self.format {
             Format::Csv(mut out) => out.flush()?,
-            Format::Parquet { mut writer, mut rows } => {
+            Format::Parquet { mut writer, mut rows, .. } => {
                 if !rows.is_empty() {
                     group(&mut writer, &mut rows).map_err(failed)?;
                 }
@@ -242,15 +292,25 @@ fn group(writer: &mut SerializedFileWriter<File>, rows: &mut Vec<Row>) -> Result
     for which in 0..3 {
         column::<Int64Type>(&mut group, &longs(&|r| r.bytes[which]), None)?;
     }
+    let optional = |group: &mut SerializedRowGroupWriter<'_, File>, of: &dyn Fn(&Row) -> Option<u64>| {
+        let values: Vec<i64> = rows.iter().filter_map(|r| of(r).map(u64::cast_signed)).collect();
+        let levels: Vec<i16> = rows.iter().map(|r| i16::from(of(r).is_some())).collect();
+        column::<Int64Type>(group, &values, Some(&levels))
+    };
     for which in 0..11 {
-        let values: Vec<i64> = rows.iter().filter_map(|r| r.stamps[which].map(u64::cast_signed)).collect();
-        let levels: Vec<i16> = rows.iter().map(|r| i16::from(r.stamps[which].is_some())).collect();
-        column::<Int64Type>(&mut group, &values, Some(&levels))?;
+        optional(&mut group, &|r| r.stamps[which])?;
     }
     for which in 0..3 {
         column::<ByteArrayType>(&mut group, &texts(&|r| &r.names[which]), None)?;
     }
     column::<Int64Type>(&mut group, &longs(&|r| r.stream), None)?;
+    optional(&mut group, &|r| r.whole[0])?;
+    column::<ByteArrayType>(&mut group, &texts(&|r| &r.client), None)?;
+    optional(&mut group, &|r| r.whole[1])?;
+    for which in 0..2 {
+        let flags: Vec<bool> = rows.iter().map(|r| r.flags[which]).collect();
+        column::<BoolType>(&mut group, &flags, None)?;
+    }
     group.close()?;
     rows.clear();
     Ok(())
@@ -272,7 +332,7 @@ fn column<T: parquet::data_type::DataType>(
 #[cfg(test)]
 mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
-    use record::{Passage, Side, Stamp};
+    use record::{Exchange, Passage, Side, Stamp};
 
     use super::*;
 
@@ -290,12 +350,15 @@ mod tests {
         for name in ["a.csv", "a.parquet"] {
             let path = folder.path().join(name);
             let mut writer = OpsWriter::create(&path).unwrap();
-            (0..count).for_each(|i| writer.write_observed(&observed(i), None, "").unwrap());
+            (0..count).for_each(|i| writer.write_observed(&observed(i), &Names::default()).unwrap());
             writer.finish().unwrap();
         }
         let csv = std::fs::read_to_string(folder.path().join("a.csv")).unwrap();
         assert_eq!(csv.lines().count() as u64, count + 1);
-        assert_eq!(csv.lines().nth(2), Some("3,1,turn,other,good,0,512,0,0,0,101,0,0,201,0,0,0,1,0,0,,,,0"));
+        assert_eq!(
+            csv.lines().nth(2),
+            Some("3,1,turn,other,good,0,512,0,0,0,101,0,0,201,0,0,0,1,0,0,,,,0,0,,0,false,false")
+        );
         let file = File::open(folder.path().join("a.parquet")).unwrap();
         let reader = SerializedFileReader::new(file).unwrap();
         assert_eq!(reader.metadata().file_metadata().num_rows() as u64, count);
@@ -308,6 +371,32 @@ mod tests {
             "{row}"
         );
         assert!(OpsWriter::create(&folder.path().join("a.txt")).is_err());
+    }
+
+    /// What TCP held before the request, and a retransmission that completed the response, are of the time that its user sees.
+    #[test]
+    fn the_whole_time_has_what_tcp_held_and_repaired() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let mut writer = OpsWriter::create(&path).unwrap();
+        let passage = |began, ended| Passage { ended: Stamp::at(ended), ..Passage::begin(began, 7) };
+        let exchange = Exchange {
+            request: passage(1000, 1100),
+            response: passage(1900, 2000),
+            held_ns: 300,
+            repaired_ns: 40_000,
+            ..Exchange::default()
+        };
+        let names = Names { client: Some([192, 0, 2, 1].into()), ..Names::default() };
+        let observed = Observed { is_partial: true, ..Observed::alone(Side::Client, &exchange) };
+        writer.write_observed(&observed, &names).unwrap();
+        // A program's own record has its own time.
+        let op = Op { start: Stamp::at(10), finish: Stamp::at(25), ..Op::default() };
+        writer.write(&op).unwrap();
+        writer.finish().unwrap();
+        let csv = std::fs::read_to_string(&path).unwrap();
+        let ends: Vec<&str> = csv.lines().skip(1).map(|line| line.splitn(25, ',').last().unwrap()).collect();
+        assert_eq!(ends, ["41300,192.0.2.1,7,true,false", "15,,0,false,true"]);
     }
 
     #[test]

@@ -13,7 +13,9 @@ use ::study::{ExperimentResult, StudyResult};
 use analyzer::AnalysisResult;
 use compare::{Comparison, Profile};
 use load::RunResult;
-use page::{Page, Part, Unit};
+use page::{Page, Part};
+
+pub use page::Unit;
 
 pub use simulation::SimulatedRuns;
 

@@ -7,7 +7,8 @@ use tcpsim::fit::Measured;
 use tcpsim::{Ending, RunResult};
 
 use crate::chart::{Lines, NamedLine, lines};
-use crate::terminal::{cell, number, table, thousands, us};
+use crate::terminal::{cell, number, stacked, table, thousands, us};
+use output::text::wrapped;
 
 /// Classes of busy cycles with a column of their own.
 const CLASSES: u32 = 5;
@@ -18,8 +19,8 @@ pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
     let mut heading = vec![
         "policy",
         "block",
-        "MTU",
         "QD",
+        "MTU",
         "sessions",
         "IOPS",
         "RTT us",
@@ -41,8 +42,8 @@ pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
         let mut row = vec![
             number(run.sending().to_string()),
             number(record::units::format_size(run.block_size_bytes)),
-            number(run.mtu_bytes.to_string()),
             number(run.queue_depth.to_string()),
+            number(run.mtu_bytes.to_string()),
             number(run.sessions.to_string()),
             number(thousands(run.iops)),
             number(us(run.rtt_us.mean)),
@@ -58,7 +59,7 @@ pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
         }
         out.add_row(row);
     }
-    let mut text = out.to_string();
+    let mut text = stacked(&out, if is_swept { 4 } else { 3 });
     for run in runs.iter().filter(|run| !run.is_complete) {
         text.push_str("\n\n");
         text.push_str(&incomplete(run));
@@ -122,7 +123,7 @@ pub fn busy_counts(runs: &[RunResult], labels: &[String], published: &[Option<&[
         }
         out.add_row(row);
     }
-    out.to_string()
+    stacked(&out, if is_swept { 3 } else { 2 })
 }
 
 /// Shares in percent, one after another.
@@ -134,19 +135,19 @@ fn percentages(shares: &[f64]) -> String {
 #[must_use]
 pub fn paper(found: &BusyCycles) -> String {
     let BusyCycles { seeds, operations, rows, explanations } = found;
-    let mut out = table(&["send", "QD", "published", "simulated", "least", "greatest", "misplaced"]);
+    let mut out = table(&["send", "QD", "published", "simulated", "misplaced", "least", "greatest"]);
     for row in rows {
         out.add_row(vec![
             cell(row.sending.to_string()),
             number(row.queue_depth.to_string()),
             cell(percentages(&row.published_percent)),
             cell(percentages(&row.mean_percent)),
-            cell(percentages(&row.least_percent)),
-            cell(percentages(&row.greatest_percent)),
             number(format!(
                 "{:.0} ({:.0} to {:.0})",
                 row.misplaced_percent, row.misplaced_least_percent, row.misplaced_greatest_percent
             )),
+            cell(percentages(&row.least_percent)),
+            cell(percentages(&row.greatest_percent)),
         ]);
     }
     let explained = explanations
@@ -154,11 +155,13 @@ pub fn paper(found: &BusyCycles) -> String {
         .map(|found| format!("{} {:.0} %", found.sending, found.misplaced_percent))
         .collect::<Vec<_>>()
         .join(", ");
-    format!(
-        "Busy cycles of the server by the requests served, %: mean, least and greatest of {seeds} seeds, {} each\n{out}\n\
-         Cycles in another class than published, mean of the depths above 1: {explained}",
+    let explained =
+        format!("Cycles in another class than published, mean of the depths above 1: {explained}.");
+    let title = format!(
+        "Busy cycles of the server by the requests served, %: mean, least and greatest of {seeds} seeds, {} each",
         counted(*operations, "operation")
-    )
+    );
+    format!("{}\n{}{}", wrapped(explained, "  "), wrapped(title, "  "), stacked(&out, 2))
 }
 
 /// The time of one run's operations, by part.
@@ -198,7 +201,7 @@ pub fn fitted(points: &[Measured], runs: &[RunResult], is_shown: &dyn Fn(&Measur
     }
     errors.sort_by(f64::total_cmp);
     match errors.last() {
-        None => out.to_string(),
+        None => stacked(&out, 4),
         Some(worst) => format!(
             "{out}\nOf the points that were not shown: median error {:.1} %, worst {:.1} %",
             errors[errors.len() / 2] * 100.0,

@@ -3,11 +3,11 @@
 use analysis::{ClosureOutcome, PathCost, Stanza, TermValue};
 use comfy_table::Cell;
 use model::bound::Bound;
-use output::text::line;
+use output::text::wrapped;
 use study::{Observation, StudyResult};
 
 use crate::closure_text::{self, Rows};
-use crate::terminal::{cell, number, table, thousands, us};
+use crate::terminal::{cell, number, stacked, table, thousands, us};
 
 /// The columns of the breakdown, in flow order: terms, and sums that cannot be separated.
 pub(crate) const COLUMNS: [(&str, &[&str]); 14] = [
@@ -141,10 +141,62 @@ fn is_predicted(stanza: &Stanza, stanzas: &[Stanza]) -> bool {
     stanza.queue_depth > 1 && !is_deepest(stanza, stanzas)
 }
 
-/// The whole study.
+/// The study: answers, the points, whether they can be relied upon. All tables, wider than 80 columns, if `wide`.
 #[must_use]
-pub fn study(result: &StudyResult) -> String {
-    let mut text = heading(result).join("\n");
+pub fn study(result: &StudyResult, wide: bool) -> String {
+    let mut text: String = answers(result).into_iter().map(|answer| wrapped(answer, "  ")).collect();
+    text.push('\n');
+    if wide {
+        text.push_str(&tables(result));
+    } else {
+        text.push_str(&points(result));
+        text.push('\n');
+    }
+    text.push('\n');
+    for line in closure_text::closure(result).lines() {
+        text.push_str(&wrapped(line, "  "));
+    }
+    for warning in &result.warnings {
+        text.push_str(&wrapped(format_args!("- {warning}"), "  "));
+    }
+    text.push('\n');
+    for line in heading(result) {
+        text.push_str(&wrapped(line, "  "));
+    }
+    if !wide {
+        text.push_str(&wrapped(
+            "--wide: the stages of the round trip, predictions of the model, evidence from the kernel; the page has all of it",
+            "  ",
+        ));
+    }
+    text.trim_end().to_owned()
+}
+
+/// The points in 80 columns.
+fn points(result: &StudyResult) -> String {
+    let mut t = table(&["block", "send", "QD", "IOPS", "RTT us", "limit", "model", "closure"]);
+    for s in &result.stanzas {
+        let mut row = name_cells(s);
+        let predicted = s.predicted.filter(|_| is_predicted(s, &result.stanzas));
+        row.extend([
+            number(thousands(s.iops)),
+            number(us(s.rtt_us)),
+            cell(match s.breakdown.limit.bound {
+                Bound::Network => "network",
+                Bound::ServerCpu => "server CPU",
+                Bound::ClientCpu => "client CPU",
+            }),
+            number(predicted.map_or_else(|| "-".to_owned(), |p| format!("{:+.1}%", p.error * 100.0))),
+            cell(s.closure.outcome.text()),
+        ]);
+        t.add_row(row);
+    }
+    stacked(&t, 3)
+}
+
+/// All tables.
+fn tables(result: &StudyResult) -> String {
+    let mut text = String::new();
     let published = ("What was published, and what came out here", published(result));
     for (title, table) in [
         ("Throughput and limits", summary(&result.stanzas)),
@@ -165,13 +217,8 @@ pub fn study(result: &StudyResult) -> String {
         ("Busy cycles that ended having served n requests", busy_counts(&result.stanzas)),
     ] {
         if !table.is_empty() {
-            text.push_str(&format!("\n\n{title}\n{table}"));
+            text.push_str(&format!("{title}\n{table}\n\n"));
         }
-    }
-    text.push_str("\n\n");
-    text.push_str(&closure_text::closure(result));
-    for warning in &result.warnings {
-        text.push_str(&format!("\n- {}", line(warning)));
     }
     text
 }

@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use iscsi_target::{ConnectionStatistics, Stages};
 use load::{KindResult, RunResult};
-use output::text::line;
+use output::text::{COLUMNS, line, width, wrapped};
 use record::units::{counted, grouped};
 use store::Operation;
 use store::layer::Passed;
@@ -18,6 +18,61 @@ pub(crate) fn table(heading: &[&str]) -> Table {
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
     table.set_header(heading.to_vec());
     table
+}
+
+/// A table in 80 columns: if it is wider, as several one below the other, each with the first `keys` columns.
+pub(crate) fn stacked(table: &Table, keys: usize) -> String {
+    let whole = table.to_string();
+    if is_narrow(&whole) {
+        return whole;
+    }
+    let heading: Vec<&Cell> = table.header().into_iter().flat_map(|row| row.cell_iter()).collect();
+    let part = |columns: &[usize]| {
+        let mut part = self::table(&[]);
+        part.set_header(columns.iter().filter_map(|at| heading.get(*at).copied().cloned()));
+        for row in table.row_iter() {
+            let cells: Vec<&Cell> = row.cell_iter().collect();
+            part.add_row(columns.iter().filter_map(|at| cells.get(*at).copied().cloned()));
+        }
+        part.to_string()
+    };
+    let named: Vec<usize> = (0..keys).collect();
+    let mut parts: Vec<String> = Vec::new();
+    let mut columns = named.clone();
+    for at in keys..heading.len() {
+        columns.push(at);
+        if columns.len() > keys + 1 && !is_narrow(&part(&columns)) {
+            columns.pop();
+            parts.push(part(&columns));
+            columns = named.clone();
+            columns.push(at);
+        }
+    }
+    parts.push(part(&columns));
+    parts.join("\n\n")
+}
+
+fn is_narrow(text: &str) -> bool {
+    text.lines().all(|line| width(line.trim_end()) <= COLUMNS)
+}
+
+/// Text of which sentences that are longer than 80 columns are broken; tables are [`stacked`] before. Drawings stay as they are.
+pub(crate) fn fitted(text: &str) -> String {
+    let is_drawn = |line: &str| line.contains(['│', '╭', '╰', '─', '┌', '└']);
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        if width(line.trim_end()) <= COLUMNS || is_drawn(line) {
+            out.push_str(line.trim_end());
+            out.push('\n');
+            continue;
+        }
+        let spaces = line.len() - line.trim_start().len();
+        out.push_str(&wrapped(line, &" ".repeat(spaces + 2)));
+    }
+    if !text.ends_with('\n') {
+        out.pop();
+    }
+    out
 }
 
 /// A text's cell: one line, control characters escaped.
@@ -152,7 +207,7 @@ pub fn rows(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Strin
     for row in rows {
         t.add_row(row.iter().map(cell).collect::<Vec<_>>());
     }
-    t.to_string()
+    stacked(&t, 2)
 }
 
 /// The operations that passed the `stats` layers of a target's disks, by LUN.

@@ -101,7 +101,7 @@ fn latencies_below_zero_fail_the_point_in_text_page_and_json() {
     let compiler = ["other programs used 40 % of the CPUs".to_owned()];
     for disturbed in [&[][..], &compiler] {
         let result = study(43.4, 36.8, disturbed);
-        let text = report::study_text::study(&result);
+        let text = report::study_text::study(&result, true).replace("\n  ", " ");
         let page = study_page(&result, &[]);
         for (name, us) in [("CQ", "-13.7"), ("SQ", "-8.2")] {
             let said =
@@ -133,7 +133,7 @@ fn a_latency_of_zero_within_its_uncertainty_is_said_to_be_that() {
     let result = study(30.7, 20.0, &[]);
     let page = study_page(&result, &[]);
     assert!(page.contains("not drawn: CQ is -1.0 us, zero within its uncertainty of 4.6 us"), "{page}");
-    let text = report::study_text::study(&result);
+    let text = report::study_text::study(&result, true).replace("\n  ", " ");
     assert!(!page.contains("contradiction") && !text.contains("CONTRADICTION"), "{text}");
 }
 
@@ -160,7 +160,7 @@ fn errors_of_predictions_are_those_of_points_that_do_not_calibrate() {
             ..one.clone()
         })
         .to_vec();
-    let text = report::study_text::study(&result);
+    let text = report::study_text::study(&result, true).replace("\n  ", " ");
     let said = "median error 10.0 %, worst 30.0 % (512 B, nodelay, queue depth 16); 0 of 3 outside the band. \
                 2 of 3 within twice the point's own repeatability.";
     assert!(text.contains(said), "{text}");
@@ -170,9 +170,11 @@ fn errors_of_predictions_are_those_of_points_that_do_not_calibrate() {
         "Threads in user mode, c/s, the rest in system calls (sampled): 512 nodelay QD 128: 25/50 %\n";
     assert!(text.contains(threads), "{text}");
     result.stanzas.iter_mut().for_each(|s| s.repeatability = None);
-    assert!(report::study_text::study(&result).contains("repeat is not known: --repeats 3 measures it"));
+    assert!(
+        report::study_text::study(&result, true).contains("repeat is not known: --repeats 3 measures it")
+    );
     result.stanzas.retain(|s| [1, 128].contains(&s.queue_depth));
-    assert!(report::study_text::study(&result).contains("Every point here calibrates the model"));
+    assert!(report::study_text::study(&result, true).contains("Every point here calibrates the model"));
 }
 
 /// The pictures of a study are images in the page: what is in them cannot act on it.

@@ -1,5 +1,7 @@
 //! `roundtrip analyze`: finds causes of slowness in captures.
 
+mod each;
+
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write as _};
 use std::path::PathBuf;
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use ::compare::Profile;
 use ::report::analysis_text::{Detail, Shown};
-use ::report::ops::OpsWriter;
+use ::report::ops::{Names, OpsWriter};
 use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Named, Options, TakeOps, annotate};
 use anyhow::{Context as _, anyhow};
 use capture::decode::{PROTOCOLS, protocol_named};
@@ -79,9 +81,16 @@ pub(crate) struct AnalyzeArgs {
     /// Do not search the operations for modes and patterns
     #[arg(long)]
     no_modes: bool,
-    /// Write every operation to this file (.parquet or .csv)
-    #[arg(long, value_name = "FILE")]
+    /// Write every operation to this file (.parquet or .csv); with --each, to a dataset in this folder
+    #[arg(long, value_name = "FILE|FOLDER")]
     ops: Option<PathBuf>,
+    /// Analyze each capture by itself, in parallel, into the dataset of --ops; folders stand for the captures in them. Captures that are
+    /// in the dataset are not analyzed again
+    #[arg(long, requires_all = ["ops", "files"], conflicts_with_all = ["client", "server", "interface", "by", "slowest", "figures", "save", "annotate", "html", "wide", "explain"])]
+    each: bool,
+    /// With --each: captures that are analyzed at a time [default: the number of CPUs]
+    #[arg(long, value_name = "N", requires = "each")]
+    jobs: Option<std::num::NonZeroU16>,
     /// Draw the six quantities of single operations over time, as SVG and PNG in this directory, which is created if missing: a
     /// page for each kind of operation
     #[arg(long, value_name = "DIR")]
@@ -171,7 +180,7 @@ impl ByArg {
 
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
-    let paths = paths(args)?;
+    let paths = if args.each { Vec::new() } else { paths(args)? };
     let printed = Shown {
         detail: args.by.map(ByArg::detail),
         slowest: args.slowest.is_some(),
@@ -198,6 +207,9 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         slowest: args.slowest.map(usize::from),
         prompt: false,
     };
+    if args.each {
+        return each::run(args, &options, &stop);
+    }
     let mut ops = match &args.ops {
         Some(path) => Some(
             OpsWriter::create(path)
@@ -370,7 +382,8 @@ fn run_analysis(
         let sink: Option<&mut TakeOps<'_>> = if is_wanted {
             write = |observed: &Observed, named: &Named<'_>| {
                 if let (Some(ops), true) = (&mut sinks.ops, written.is_ok()) {
-                    written = ops.write_observed(observed, named.service, named.key);
+                    let Named { service, client, key } = *named;
+                    written = ops.write_observed(observed, &Names { service, client, key });
                 }
                 if let Some(figures) = &mut sinks.figures {
                     figures.add(observed);

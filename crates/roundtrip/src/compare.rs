@@ -8,6 +8,7 @@ use std::time::Duration;
 use ::compare::assertion::Assertion;
 use ::compare::profile::{Cause, Operation, Place};
 use ::compare::{Comparison, Profile, bench, text};
+use ::report::dataset;
 use ::report::pages::Result as Shown;
 use analysis::verdict;
 use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Named, Options};
@@ -23,7 +24,7 @@ use crate::{Failure, args, live, outputs, report};
 
 /// Compare two measurements of the same thing: what changed by more than noise, and which part of the time carries it
 ///
-/// Each is a capture, a profile that `analyze --save` kept (a file or a name), or the result of `bench --json`; with --interface the
+/// Each is a capture, a profile that `analyze --save` kept (a file or a name), a dataset (`analyze --each`), or the result of `bench --json`; with --interface the
 /// second one is captured now. Exits with 1 if anything differs by more than noise; with --assert, if a condition is broken.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip compare before.pcapng after.pcapng\n  \
@@ -124,6 +125,9 @@ fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<
     if path == Path::new("-") {
         return Err(Failure::Usage(anyhow!("standard input cannot be compared: give files")));
     }
+    if dataset::is_dataset(path) {
+        return merged(path).map_err(Failure::Usage);
+    }
     let path = kept(path);
     let name = path.display().to_string();
     let usage = |error: anyhow::Error| Failure::Usage(error.context(name.clone()));
@@ -146,6 +150,34 @@ fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<
     let file = CaptureFile::open(&path).map_err(|e| usage(e.into()))?;
     let (profile, _) = analysed(file, options, by_key, &name, &|| stop.is_raised()).map_err(classify)?;
     Ok(profile)
+}
+
+/// The operations of all captures of a dataset over time.
+pub(crate) fn merged(folder: &Path) -> anyhow::Result<Profile> {
+    let paths = dataset::sketches(folder).with_context(|| folder.display().to_string())?;
+    merged_of(&folder.display().to_string(), &paths)
+}
+
+/// The operations of these sketches over time.
+pub(crate) fn merged_of(source: &str, paths: &[PathBuf]) -> anyhow::Result<Profile> {
+    let of = |path: &PathBuf| -> anyhow::Result<Profile> {
+        let read = || {
+            let text = json(path, TEXT_BYTES_MAX)?.ok_or_else(|| anyhow!("not a profile"))?;
+            Ok::<_, anyhow::Error>(Profile::read(&text)?)
+        };
+        read().with_context(|| path.display().to_string())
+    };
+    // One at a time, twice: there may be a million. What has no operations has no time either.
+    let mut spans = Vec::new();
+    for path in paths {
+        let profile = of(path)?;
+        spans.extend((profile.blocks > 0).then(|| profile.span()));
+    }
+    let mut merged = Profile::spanning(source, &spans);
+    for path in paths {
+        merged.merge(&of(path)?);
+    }
+    Ok(merged)
 }
 
 /// The text of a file that is JSON, plain or compressed by zstd, up to a little more than `limit` bytes; `None` if it is something else.
@@ -241,9 +273,12 @@ pub(crate) fn add(profile: &mut Profile, observed: &Observed, named: &Named<'_>,
                 _ => Place::Client,
             },
             ended_ns: response.ended.ns().unwrap_or(profile.end_ns),
-            total_ns: between(request.began, response.ended).filter(|_| is_timed),
+            // As their user sees it, with what TCP held or repaired.
+            total_ns: Some(observed.whole_ns()).filter(|ns| is_timed && *ns > 0),
             parts_ns: if is_timed {
-                [detail.thought_ns, between(request.began, request.ended), there, server, back, answer]
+                let with = |ns: Option<u64>, more: u64| ns.map(|ns| ns.saturating_add(more));
+                let asked = with(between(request.began, request.ended), detail.held_ns);
+                [detail.thought_ns, asked, there, server, back, with(answer, detail.repaired_ns)]
             } else {
                 [None; 6]
             },

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::compare::{Comparison, Profile};
+use ::report::dataset;
 use ::report::pages::{self, Figure, Result as Shown, SimulatedRuns};
 use ::study::{ExperimentResult, StudyResult};
 use analyzer::AnalysisResult;
@@ -17,7 +18,7 @@ use crate::{Failure, compare, outputs};
 
 /// Make one HTML page of results, which works offline
 ///
-/// A result is the directory of a study or plan, or what --json wrote: of analyze, bench, simulate, compare or study; or a profile that
+/// A result is the directory of a study or plan, a dataset (`analyze --each`), or what --json wrote: of analyze, bench, simulate, compare or study; or a profile that
 /// `analyze --save` kept (a file or a name). An analysis has its operations over time if its profile is given, too. Several results are
 /// in the page one after another.
 #[derive(Debug, clap::Args)]
@@ -140,10 +141,15 @@ struct Bench {
 
 /// Reads a result, whatever it is.
 fn result(path: &Path, left: &mut u64) -> anyhow::Result<Read> {
+    if dataset::is_dataset(path) {
+        return Ok(Read::Profile(Box::new(compare::merged(path)?)));
+    }
     if path.is_dir() {
         let names = ["study.json", "experiment.json"];
         let known = names.map(|name| path.join(name)).into_iter().find(|path| path.is_file());
-        let file = known.ok_or_else(|| anyhow!("neither study.json nor experiment.json is in it"))?;
+        let file = known.ok_or_else(|| {
+            anyhow!("it is no dataset, and neither study.json nor experiment.json is in it")
+        })?;
         return match result(&file, left).with_context(|| file.display().to_string())? {
             Read::Study(result, _) => {
                 let figures = Pictures::of(None, path).shown(&result);

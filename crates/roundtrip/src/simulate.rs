@@ -8,11 +8,13 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use output::Draft;
+use output::text::wrapped;
 use policy::Sending;
 use record::OpKind;
 use record::units::counted;
 use report::ladder::{Ladder, TimeScale};
 use report::ops::OpsWriter;
+use report::pages::{SimulatedRuns, Unit};
 use report::progress::Progress;
 use report::quantities::{Clocks, Origin, Run, Subject, Timed};
 use report::simulated::Packets;
@@ -225,9 +227,9 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         let svg = text::chart(&runs).ok_or_else(|| Failure::Work(anyhow!("cannot draw the chart")))?;
         write(path, &svg)?;
     }
+    let shown = serde_json::from_value(json!({ "runs": runs, "swept": labels }));
+    let shown: SimulatedRuns = shown.context("reading the runs").map_err(Failure::Work)?;
     if let Some(path) = &args.html {
-        let shown = serde_json::from_value(json!({ "runs": runs, "swept": labels }));
-        let shown = shown.context("the runs as a page").map_err(Failure::Work)?;
         crate::report::write(path, &[report::pages::Result::Simulation(&shown)])?;
     }
     if args.json {
@@ -235,6 +237,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
             serde_json::to_string_pretty(&json!({ "runs": runs, "swept": labels })).context("writing JSON");
         print_line(text.map_err(Failure::Work)?);
     } else {
+        for answer in shown.answers(Unit::Microseconds) {
+            print_line(wrapped(answer.replace(Unit::Microseconds.sign(), "us"), "  ").trim_end());
+        }
+        print_line("");
         print_line(text::runs(&runs, &labels));
         let plan = Plan::paper();
         let published = published(args, &plan, &setups);

@@ -92,6 +92,9 @@ pub(crate) struct StudyArgs {
     /// Directory with the records of wires
     #[arg(long, value_name = "DIR", default_value = testbed::STATE_FOLDER)]
     wires: PathBuf,
+    /// Show all tables with all columns, wider than 80
+    #[arg(long)]
+    wide: bool,
     /// Print study.json or experiment.json, or the plan of --print, as JSON on stdout
     #[arg(long)]
     json: bool,
@@ -295,7 +298,7 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     if args.json {
         print_line(as_json(&result)?);
     } else {
-        print_line(report::study_text::study(&result));
+        print_line(report::study_text::study(&result, args.wide));
     }
     eprint_line(format_args!("{:.0} s; wrote {}", result.seconds, journal.folder().join(REPORT).display()));
     let outcomes: Vec<ClosureOutcome> = result.stanzas.iter().map(|stanza| stanza.closure.outcome).collect();
@@ -381,7 +384,7 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     if args.json {
         print_line(as_json(&result)?);
     } else {
-        print_line(report::experiment_text::experiment(&result));
+        print_line(report::experiment_text::experiment(&result, args.wide));
     }
     eprint_line(format_args!("wrote {}", journal.folder().join(REPORT).display()));
     Ok(ExitCode::SUCCESS)

@@ -333,7 +333,8 @@ published = "119 us, in the request path"
         "in the server",
         "A disk is on the server",
     ] {
-        assert!(text.contains(part), "{part}: {text}");
+        let joined = text.replace("\n             ", " ").replace("\n  ", " ");
+        assert!(joined.contains(part), "{part}: {text}");
     }
     let page = std::fs::read_to_string(path("out/report.html")).unwrap();
     assert!(page.contains("What was planted") && page.contains("every fifth operation takes"));

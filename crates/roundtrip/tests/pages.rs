@@ -155,7 +155,7 @@ fn what_is_no_result_is_refused_and_nothing_is_written() {
     std::fs::create_dir(at.join("folder")).unwrap();
     std::fs::write(at.join("a.json"), json!({"runs": [], "swept": []}).to_string()).unwrap();
     for (line, why) in [
-        ("report folder", "neither study.json nor experiment.json"),
+        ("report folder", "no dataset, and neither study.json"),
         ("report missing.json", "No such file"),
         ("report a.json -o a.json", "overwrite"),
     ] {

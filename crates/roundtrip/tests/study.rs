@@ -202,7 +202,7 @@ fn nagle_without_a_flush_and_nagle_on_both_sides_split_the_ring() {
         let known = result.plan.published(512, &stanza.policy, stanza.queue_depth).unwrap();
         assert_eq!(known.busy_percent[0], 100.0, "{name}");
     }
-    let text = report::study_text::study(&result);
+    let text = report::study_text::study(&result, true);
     assert!(text.contains("nagle-unflushed") && text.contains("nagle+client-nagle"), "{text}");
     assert_eq!(text.matches("100 0, ").count(), 2, "published beside measured: {text}");
 }

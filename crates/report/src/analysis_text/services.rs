@@ -7,7 +7,7 @@ use analyzer::AnalysisResult;
 use output::text::{COLUMNS, cut, filled, wrapped};
 use record::units::counted;
 
-use crate::terminal::{cell, number, table, thousands, us};
+use crate::terminal::{cell, number, stacked, table, thousands, us};
 
 /// What the services are divided by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +225,7 @@ pub(super) fn keys(result: &AnalysisResult, out: &mut String) {
 }
 
 /// The slowest operations.
-pub(super) fn slowest(result: &AnalysisResult) -> String {
+pub(super) fn slowest(result: &AnalysisResult, wide: bool) -> String {
     let mut t = table(&[
         "service",
         "operation",
@@ -252,7 +252,8 @@ pub(super) fn slowest(result: &AnalysisResult) -> String {
             row.first_byte_us.map_or(number(String::new()), time),
         ]);
     }
-    format!("The {} slowest operations\n{t}", result.slowest.len())
+    let text = if wide { t.to_string() } else { stacked(&t, 2) };
+    format!("The {} slowest operations\n{text}", result.slowest.len())
 }
 
 /// The operation with its protocol, where its name does not show it, and the failed ones.

@@ -6,6 +6,7 @@ use page::{Axis, Cell, Chart, Column, Line, Part, Report, Ring, Row, Stage, Tabl
 use record::latency::LatencyFigures;
 use serde::Deserialize;
 
+use crate::study_text::size;
 use crate::terminal::thousands;
 
 /// What `simulate --json` writes.
@@ -51,25 +52,11 @@ const RINGS: usize = 6;
 pub(super) fn report(all: &SimulatedRuns, unit: Unit) -> Report {
     let mut report = Report {
         heading: "A simulated ring".to_owned(),
+        answer: all.answers(unit),
         place: vec!["Simulated: no packet was sent, and the same seed gives the same figures.".to_owned()],
         terms: terms(),
         ..Report::default()
     };
-    let done = || all.runs.iter().filter(|run| run.operations > 0);
-    if let Some(most) = done().max_by(|a, b| a.iops.total_cmp(&b.iops)) {
-        report.answer.push(format!(
-            "{} with {} at queue depth {}: {} a second, half of them within {} {}.",
-            record::units::format_size(most.block_size_bytes),
-            most.policy,
-            most.queue_depth,
-            thousands(most.iops),
-            unit.text(most.rtt_us.p50),
-            unit.sign()
-        ));
-        report.answer.extend(longest(most, unit));
-    } else {
-        report.answer.push("No operation ended in the simulated time.".to_owned());
-    }
     let mut rings =
         all.runs.iter().enumerate().take(RINGS).map(|(index, run)| Part::Ring(ring(index, run, unit)));
     let mut parts: Vec<Part> = rings.next().into_iter().collect();
@@ -83,17 +70,40 @@ pub(super) fn report(all: &SimulatedRuns, unit: Unit) -> Report {
     report
 }
 
-/// The stage with the most time.
-fn longest(run: &SimulatedRun, unit: Unit) -> Option<String> {
-    let request = run.request_us.iter().map(|(name, us)| ("request", name, *us));
-    let response = run.response_us.iter().map(|(name, us)| ("response", name, *us));
-    let (way, name, us) = request.chain(response).max_by(|a, b| a.2.total_cmp(&b.2))?;
-    let share = us / run.rtt_us.mean * 100.0;
-    Some(format!(
-        "The longest stage there is the {way}'s {name}: {} {}, {share:.0} % of the mean.",
-        unit.text(us),
-        unit.sign()
-    ))
+impl SimulatedRuns {
+    /// What the runs say: of the one with the most operations a second.
+    #[must_use]
+    pub fn answers(&self, unit: Unit) -> Vec<String> {
+        let done = self.runs.iter().filter(|run| run.operations > 0);
+        let Some(most) = done.max_by(|a, b| a.iops.total_cmp(&b.iops)) else {
+            return vec!["No operation ended in the simulated time.".to_owned()];
+        };
+        let mut out = vec![format!(
+            "{} with {} at queue depth {}: {} a second, half of them within {} {}.",
+            size(most.block_size_bytes),
+            most.policy,
+            most.queue_depth,
+            thousands(most.iops),
+            unit.text(most.rtt_us.p50),
+            unit.sign()
+        )];
+        out.extend(most.longest(unit));
+        out
+    }
+}
+
+impl SimulatedRun {
+    /// The stage with the most time.
+    fn longest(&self, unit: Unit) -> Option<String> {
+        let request = self.request_us.iter().map(|(name, us)| ("request", name, *us));
+        let response = self.response_us.iter().map(|(name, us)| ("response", name, *us));
+        let (way, name, us) = request.chain(response).max_by(|a, b| a.2.total_cmp(&b.2))?;
+        let share = us / self.rtt_us.mean * 100.0;
+        let (text, sign) = (unit.text(us), unit.sign());
+        Some(format!(
+            "The longest stage there is the {way}'s {name}: {text} {sign}, {share:.0} % of the mean."
+        ))
+    }
 }
 
 /// The stages in the order in which they are passed.
