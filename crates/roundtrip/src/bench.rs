@@ -95,7 +95,7 @@ pub(crate) struct BenchArgs {
     /// Longest wait for a response
     #[arg(long, value_parser = args::time, default_value = "30s")]
     pub(crate) timeout: Duration,
-    /// Write every operation's start and finish to this file (.parquet or .csv), with the columns of analyze --ops
+    /// Write every operation's start and finish to this file (.parquet, .csv, or .pftrace for Perfetto), with the columns of analyze --ops
     #[arg(long, value_name = "FILE")]
     ops: Option<std::path::PathBuf>,
     /// Exit with 1 if a run does not meet this threshold, such as 'p99<2ms', 'iops>=10000', 'mb/s>100', 'errors=0';

@@ -91,7 +91,7 @@ pub(crate) struct SimulateArgs {
     /// Write every packet at both capture points to this file (one run only)
     #[arg(long, value_name = "FILE.pcapng")]
     pcapng: Option<PathBuf>,
-    /// Write every operation to this file (.parquet or .csv; one run only)
+    /// Write every operation to this file (.parquet, .csv, or .pftrace for Perfetto; one run only)
     #[arg(long, value_name = "FILE")]
     ops: Option<PathBuf>,
     /// Draw the six quantities of single operations over time, as SVG and PNG in this directory, which is created if missing

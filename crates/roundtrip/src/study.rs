@@ -78,7 +78,7 @@ pub(crate) struct StudyArgs {
     #[arg(long)]
     no_traces: bool,
     /// For rings, and for cases with structure = true: write every operation of the observed runs to DIR/ops, as Parquet or CSV
-    #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv"])]
+    #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv", "pftrace"])]
     ops: Option<String>,
     /// For rings, and for cases with structure = true: directory of the pictures of single operations over time, as SVG and PNG; by default DIR/figures in the output
     #[arg(long, value_name = "DIR")]

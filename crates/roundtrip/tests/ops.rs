@@ -43,7 +43,7 @@ fn bench_analyze_study_and_simulate_write_the_same_columns() {
     run(&["analyze", &text("packets.pcapng"), "--ops", &text("analyze.csv")]);
     let target = Target::start(&["--lun", "0=zero:1T"]);
     let short = ["--runtime", "100ms", "--ramp", "0ms", "--ops"];
-    for format in ["csv", "parquet"] {
+    for format in ["csv", "parquet", "pftrace"] {
         bench(&target.url(0), &[&short[..], &[&text(&format!("bench.{format}"))]].concat());
     }
     run(&[
