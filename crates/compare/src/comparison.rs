@@ -56,6 +56,11 @@ impl Only {
         Self { name: series.name(), operations: series.whole().operations }
     }
 
+    /// Operations of a name.
+    pub(crate) fn named(name: String, operations: u64) -> Self {
+        Self { name, operations }
+    }
+
     /// Whether there are so many that they are not missing in the other one by chance.
     #[must_use]
     pub fn is_many(&self) -> bool {
@@ -191,7 +196,7 @@ impl Comparison {
     }
 }
 
-fn change(name: &str, quantity: Quantity, a: Figure, b: Figure, tests: usize) -> Change {
+pub(crate) fn change(name: &str, quantity: Quantity, a: Figure, b: Figure, tests: usize) -> Change {
     let (chance, least) = (chance(&a, &b), least(&a, &b, tests, CHANCE));
     let is_time = !matches!(quantity, Quantity::Rate | Quantity::Failed);
     let is_rounding = is_time && (b.value - a.value).abs() <= a.value.abs() * ROUNDING;
@@ -216,7 +221,7 @@ fn leave_out(row: &mut Row, before: Place, after: Place) {
 }
 
 /// The part that carries the change of a row.
-fn carried_by(row: &Row) -> Option<(String, f64)> {
+pub(crate) fn carried_by(row: &Row) -> Option<(String, f64)> {
     let mean = row.quantity("mean us")?;
     let rate = row.quantity("per second");
     // The client's time is between operations: it is no part of theirs.

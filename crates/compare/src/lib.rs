@@ -9,7 +9,9 @@ pub mod bench;
 pub mod comparison;
 mod noise;
 pub mod profile;
+pub mod repeats;
 pub mod text;
 
 pub use comparison::Comparison;
 pub use profile::{OTHERS, Profile};
+pub use repeats::Repeats;

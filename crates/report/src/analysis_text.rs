@@ -185,7 +185,7 @@ fn stanza_table(result: &AnalysisResult, wide: bool, out: &mut String) {
     if result.stanzas.is_empty() {
         return;
     }
-    out.push_str("\n");
+    out.push('\n');
     out.push_str(&wrapped(
         "Where the time goes by connection, microseconds (means; the whole is sending and round trip, from the request's first byte on \
          the wire to the response's last, and p99 its 99th percentile; where TCP held the request before, the whole begins with the \

@@ -314,8 +314,11 @@ mod tests {
         }
     }
 
-    /// Events of the trace: track, begin or end, time; and the tracks' names.
-    fn read(bytes: &[u8]) -> (Vec<(u64, u64, u64)>, BTreeMap<u64, String>) {
+    /// Its track, begin (1) or end (2), and its time.
+    type Event = (u64, u64, u64);
+
+    /// Events of the trace, and the tracks' names.
+    fn read(bytes: &[u8]) -> (Vec<Event>, BTreeMap<u64, String>) {
         let (mut events, mut names) = (Vec::new(), BTreeMap::new());
         for (field, _, packet) in fields(bytes) {
             assert_eq!(field, 1);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ::compare::assertion::Assertion;
 use ::compare::profile::{Cause, Operation, Place};
-use ::compare::{Comparison, Profile, bench, text};
+use ::compare::repeats::RepeatsError;
+use ::compare::{Comparison, Profile, Repeats, bench, text};
 use ::report::dataset;
 use ::report::pages::Result as Shown;
 use analysis::verdict;
@@ -24,7 +25,7 @@ use crate::{Failure, args, live, outputs, report};
 
 /// Compare two measurements of the same thing: what changed by more than noise, and which part of the time carries it
 ///
-/// Each is a capture, a profile that `analyze --save` kept (a file or a name), a dataset (`analyze --each`), or the result of `bench --json`; with --interface the
+/// Each is a capture, a profile that `analyze --save` kept (a file or a name), a dataset (`analyze --each`), or the result of `bench --json`; or both are studies or results of `simulate --json`, alone or several in a folder, which are repeats; with --interface the
 /// second one is captured now. Exits with 1 if anything differs by more than noise; with --assert, if a condition is broken.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip compare before.pcapng after.pcapng\n  \
@@ -87,17 +88,29 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let before = read(&args.before)?;
     let after = match &args.after {
         Some(path) => read(path)?,
-        None => of_interface(args, &options, &stop)?,
+        None => Measured::Once(of_interface(args, &options, &stop)?),
     };
     if stop.is_raised() {
         return Err(Failure::Work(anyhow!("interrupted")));
     }
-    let compared = Comparison::of(&before, &after);
+    let compared = match (&before, &after) {
+        (Measured::Once(before), Measured::Once(after)) => Comparison::of(before, after),
+        (Measured::Repeatedly(before), Measured::Repeatedly(after)) => Comparison::of_repeats(before, after),
+        _ => {
+            return Err(Failure::Usage(anyhow!(
+                "one is of studies or simulated runs, the other of operations: results of one kind can be compared"
+            )));
+        }
+    };
     if compared.rows.is_empty() && compared.gone.is_empty() && compared.new.is_empty() {
         return Err(Failure::Usage(anyhow!("there are no operations in either: nothing to compare")));
     }
     if let Some(path) = &args.html {
-        report::write(path, &[Shown::Comparison(&compared, Some((&before, &after)))])?;
+        let over_time = match (&before, &after) {
+            (Measured::Once(before), Measured::Once(after)) => Some((before, after)),
+            _ => None,
+        };
+        report::write(path, &[Shown::Comparison(&compared, over_time)])?;
     }
     if args.json {
         let text = serde_json::to_string_pretty(&compared).context("writing JSON").map_err(Failure::Work)?;
@@ -113,20 +126,33 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// What can be compared.
+enum Measured {
+    /// Operations over time.
+    Once(Profile),
+    /// Figures of points, each once for each repeat.
+    Repeatedly(Repeats),
+}
+
 /// The keys by which a result is known.
 #[derive(serde::Deserialize)]
 struct Keys {
+    stanzas: Option<serde::de::IgnoredAny>,
+    swept: Option<serde::de::IgnoredAny>,
     runs: Option<serde::de::IgnoredAny>,
     format: Option<serde::de::IgnoredAny>,
 }
 
 /// Reads a measurement, whatever it is.
-fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<Profile, Failure> {
+fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<Measured, Failure> {
     if path == Path::new("-") {
         return Err(Failure::Usage(anyhow!("standard input cannot be compared: give files")));
     }
     if dataset::is_dataset(path) {
-        return merged(path).map_err(Failure::Usage);
+        return merged(path).map(Measured::Once).map_err(Failure::Usage);
+    }
+    if path.is_dir() {
+        return repeats(path).map(Measured::Repeatedly).map_err(Failure::Usage);
     }
     let path = kept(path);
     let name = path.display().to_string();
@@ -137,19 +163,69 @@ fn of_file(path: &Path, options: &Options, by_key: bool, stop: &Stop) -> Result<
         }
         // Only which keys there are: its values may be many.
         let keys: Keys = serde_json::from_slice(&text).map_err(|e| usage(e.into()))?;
+        if is_repeated(&keys) {
+            let mut repeats = Repeats::new(&name);
+            add_result(&mut repeats, &keys, &text).map_err(|e| usage(e.into()))?;
+            return Ok(Measured::Repeatedly(repeats));
+        }
         return if keys.runs.is_some() {
-            bench::profile(&text, &name).map_err(|e| usage(e.into()))
+            bench::profile(&text, &name).map(Measured::Once).map_err(|e| usage(e.into()))
         } else if keys.format.is_some() {
-            Profile::read(&text).map_err(|e| usage(e.into()))
+            Profile::read(&text).map(Measured::Once).map_err(|e| usage(e.into()))
         } else {
             Err(usage(anyhow!(
-                "neither a profile (analyze --save) nor a result of bench --json; other results cannot be compared"
+                "neither a profile (analyze --save) nor a result of bench, simulate or study; other results cannot be compared"
             )))
         };
     }
     let file = CaptureFile::open(&path).map_err(|e| usage(e.into()))?;
     let (profile, _) = analysed(file, options, by_key, &name, &|| stop.is_raised()).map_err(classify)?;
-    Ok(profile)
+    Ok(Measured::Once(profile))
+}
+
+fn is_repeated(keys: &Keys) -> bool {
+    keys.stanzas.is_some() || (keys.runs.is_some() && keys.swept.is_some())
+}
+
+fn add_result(repeats: &mut Repeats, keys: &Keys, text: &[u8]) -> Result<(), RepeatsError> {
+    if keys.stanzas.is_some() { repeats.add_study(text) } else { repeats.add_simulated(text) }
+}
+
+/// Most results of a folder.
+const REPEATS_MAX: usize = 1000;
+
+/// The studies and simulated runs of a folder: of one study, or those below it, which are repeats.
+fn repeats(folder: &Path) -> anyhow::Result<Repeats> {
+    let shown = folder.display();
+    let mut repeats = Repeats::new(&shown.to_string());
+    let own = folder.join("study.json");
+    let mut files = vec![own.clone()];
+    if !own.is_file() {
+        let entries = std::fs::read_dir(folder).with_context(|| shown.to_string())?;
+        let paths = entries.collect::<Result<Vec<_>, _>>().with_context(|| shown.to_string())?;
+        let result = |path: PathBuf| if path.is_dir() { path.join("study.json") } else { path };
+        files = paths.into_iter().map(|entry| result(entry.path())).filter(|path| path.is_file()).collect();
+        files.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+        files.sort();
+    }
+    if files.len() > REPEATS_MAX {
+        return Err(anyhow!("{shown}: more than {REPEATS_MAX} results"));
+    }
+    for file in &files {
+        let mut read = || {
+            let text = json(file, TEXT_BYTES_MAX)?.unwrap_or_default();
+            let keys: Keys = serde_json::from_slice(&text)?;
+            if !is_repeated(&keys) {
+                return Err(anyhow!("neither a study nor simulated runs"));
+            }
+            Ok(add_result(&mut repeats, &keys, &text)?)
+        };
+        read().with_context(|| file.display().to_string())?;
+    }
+    if repeats.is_empty() {
+        return Err(anyhow!("{shown}: no dataset, no study, and no results of studies or simulations in it"));
+    }
+    Ok(repeats)
 }
 
 /// The operations of all captures of a dataset over time.

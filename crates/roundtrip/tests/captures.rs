@@ -403,6 +403,24 @@ fn the_annotated_capture_shows_verdicts_in_wireshark() {
     assert!(all.contains("lo at the client") && all.contains("lo at the server"), "{all}");
     // The annotated copy yields the same result.
     assert_eq!(kinds(&analyze(&[annotated])), ["header_body_apart"]);
+    // Wireshark's columns and colours for it: read without a complaint, with the comment in its column.
+    let output = std::process::Command::new("tshark")
+        .env("WIRESHARK_CONFIG_DIR", format!("{annotated}.wireshark"))
+        .args(["-C", "roundtrip", "-r", annotated, "--color", "-Y", &format!("frame.number == {}", named[0])])
+        .output()
+        .unwrap();
+    let (row, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && row.contains("header and body sent apart"), "{row}{said}");
+    let complaints = said.lines().filter(|line| !line.starts_with("Running as user")).count();
+    assert_eq!(complaints, 0, "{said}");
+    // Each rule of colour is a filter that there is.
+    let rules =
+        std::fs::read_to_string(format!("{annotated}.wireshark/profiles/roundtrip/colorfilters")).unwrap();
+    assert_eq!(rules.lines().count(), 6);
+    for rule in rules.lines() {
+        let filter = rule.split('@').nth(2).unwrap();
+        succeed("tshark", &["-r", annotated, "-c", "1", "-Y", filter]);
+    }
 }
 
 /// Another target with other clients: writes with their data phases, no verdict.

@@ -64,6 +64,86 @@ fn a_planted_delay_is_found_in_its_part() {
     }
 }
 
+/// Simulated runs with these seeds, as a result.
+fn repeats(folder: &Path, name: &str, seeds: std::ops::Range<u64>, set: &[&str]) -> PathBuf {
+    let path = folder.join(format!("{name}.json"));
+    let seeds: Vec<String> = seeds.map(|seed| seed.to_string()).collect();
+    let mut command = roundtrip();
+    command.args(["simulate", "--iodepth", "1", "--operations", "400", "--json", "--set", "jitter=0.2"]);
+    command.args(["--sweep", &format!("seed={}", seeds.join(","))]);
+    let output = command.args(set.iter().flat_map(|one| ["--set", one])).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::write(&path, output.stdout).unwrap();
+    path
+}
+
+/// 15 us in each of eight stages, in results of repeated runs: the stage itself carries the change.
+#[test]
+fn repeats_tell_the_stage_that_became_longer() {
+    let stages = [
+        ("client.start=35us", "response start"),
+        ("client.interrupt=20us", "response interrupt"),
+        ("client.softirq=16us", "response softirq"),
+        ("server.interrupt=20us", "request interrupt"),
+        ("server.softirq=16us", "request softirq"),
+        ("server.start=35us", "request start"),
+        ("server.service=16us", "response work"),
+        ("wire.delay=16us", "delay"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let trials = seeds();
+    for (set, stage) in stages {
+        let mut missed = Vec::new();
+        for trial in 0..trials {
+            let first = trial * 20;
+            let before = repeats(folder.path(), "before", first..first + 5, &[]);
+            let after = repeats(folder.path(), "after", first + 10..first + 15, &[set]);
+            let (code, result) = compared(&before, &after);
+            let by = result["rows"][0]["carried_by"][0].as_str().unwrap_or("nothing").to_owned();
+            if code != 1 || !by.ends_with(stage) {
+                missed.push((trial, by));
+            }
+        }
+        assert!(missed.len() as u64 <= trials / 25, "{set}: {} of {trials}: {missed:?}", missed.len());
+    }
+    let equal = (0..trials).filter(|trial| {
+        let first = trial * 20;
+        let before = repeats(folder.path(), "before", first..first + 5, &[]);
+        let after = repeats(folder.path(), "after", first + 10..first + 15, &[]);
+        compared(&before, &after).0 != 0
+    });
+    assert!(equal.count() as u64 <= trials / 25);
+}
+
+/// Studies are repeats of each other in a folder; one of each side says that it knows no noise; kinds do not mix.
+#[test]
+fn studies_in_folders_are_repeats() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let study = |iops: f64, us: f64| {
+        serde_json::json!({"plan": {}, "stanzas": [{"queue_depth": 1, "block_size_bytes": 512, "policy": "nodelay", "completed": 9,
+            "iops": iops, "rtt_us": us, "breakdown": {"terms": [{"terms": "SP+SK", "mean_us": us - 40.0}]}}]})
+        .to_string()
+    };
+    for (side, more) in [("before", 0.0), ("after", 9.0)] {
+        for (number, noise) in [0.0, 0.2, -0.1].into_iter().enumerate() {
+            let own = at.join(side).join(number.to_string());
+            std::fs::create_dir_all(&own).unwrap();
+            let us = 60.0 + more + noise;
+            std::fs::write(own.join("study.json"), study(1e6 / us, us)).unwrap();
+        }
+    }
+    let (code, result) = compared(&at.join("before"), &at.join("after"));
+    assert_eq!((code, &result["rows"][0]["carried_by"][0]), (1, &"SP+SK".into()), "{result}");
+    let (code, result) = compared(&at.join("before/0"), &at.join("after/0"));
+    assert_eq!(code, 0, "{result}");
+    assert!(result["rows"][0]["note"].as_str().unwrap().contains("measured once"), "{result}");
+    let capture = ring(at, "a", 1, &[]);
+    let output = roundtrip().arg("compare").arg(at.join("before")).arg(capture).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("results of one kind"), "{error}");
+}
+
 #[test]
 fn equal_runs_do_not_differ() {
     let folder = tempfile::tempdir().unwrap();

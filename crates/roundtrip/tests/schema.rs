@@ -33,6 +33,7 @@ struct Simulation {
 fn schemas() -> Vec<(&'static str, Schema)> {
     vec![
         ("analyze.json", schema_for!(analyzer::AnalysisResult)),
+        ("compare.json", schema_for!(compare::Comparison)),
         ("capture.json", schema_for!(capture::record_to_file::Recorded)),
         ("host-check.json", schema_for!(host::report::Checked)),
         ("host-verify.json", schema_for!(host::verify::Verification)),
@@ -340,6 +341,7 @@ fn output_conforms_to_its_schema_and_has_no_key_twice() {
         unique(preset, &text);
         conforms("simulate.json", &text);
         conforms("analyze.json", &run(&["analyze", &packets, "--bandwidth", "1gbit"]));
+        conforms("compare.json", &run(&["compare", &packets, &packets]));
         // A capture that begins in the middle, with bytes missing.
         let whole = std::fs::read(&packets).unwrap();
         let cut = path("cut.pcapng");
