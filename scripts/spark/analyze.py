@@ -5,7 +5,7 @@
 
 Every worker sees both folders under the same path, and has the program. A task runs `roundtrip analyze --each` on its capture. Captures
 that are in the dataset are skipped, so a job that was ended goes on where it was; a task whose worker dies is given to another one by
-Spark. The driver prints one line of JSON: how many captures and operations there are, and what failed.
+Spark. The driver prints one line of JSON: how many captures it analysed or found analysed, how many operations the dataset has, what failed.
 """
 import argparse
 import json
@@ -23,8 +23,10 @@ def captures(folder):
             plain = name.lower()
             for packed in ('.gz', '.zst'):
                 plain = plain.removesuffix(packed)
-            if plain.endswith(ENDINGS):
-                yield os.path.join(place, name)
+            path = os.path.join(place, name)
+            # As the program: links are not followed, and a pipe is no capture.
+            if plain.endswith(ENDINGS) and os.path.isfile(path) and not os.path.islink(path):
+                yield path
 
 
 def analyse(program, dataset, capture):
@@ -55,8 +57,9 @@ def main():
         program, dataset = own.roundtrip, own.dataset
         tasks = spark.sparkContext.parallelize(every, len(every))
         failed = [one for one in tasks.map(lambda capture: analyse(program, dataset, capture)).collect() if one]
-        operations = spark.read.parquet(os.path.join(own.dataset, 'operations'))
-        print(json.dumps({'captures': len(every) - len(failed), 'operations': operations.count(), 'failed': failed}))
+        folder = os.path.join(own.dataset, 'operations')
+        operations = spark.read.parquet(folder).count() if os.path.isdir(folder) else 0
+        print(json.dumps({'captures': len(every) - len(failed), 'operations': operations, 'failed': failed}))
     finally:
         spark.stop()
     sys.exit(1 if failed else 0)

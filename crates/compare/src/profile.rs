@@ -18,11 +18,14 @@ const BLOCKS_MAX: u64 = 512;
 /// Most series; what comes beyond is added up in one.
 const SERIES_MAX: usize = 512;
 
+/// And of one that is merged.
+const MERGED_SERIES_MAX: usize = 1 << 16;
+
 /// The name of that one.
 pub const OTHERS: &str = "(others)";
 
 /// Larger than any time of a measurement, nanoseconds since the epoch.
-const TIME_NS_MAX: u64 = 1 << 61;
+const TIME_NS_MAX: u64 = 1 << 63;
 
 /// Larger than any count of a block, and than any sum of its times, nanoseconds: sums over all blocks stay far from overflow.
 const COUNT_MAX: u64 = 1 << 41;
@@ -190,11 +193,18 @@ pub struct Profile {
     /// Place of each series.
     #[serde(skip)]
     places: BTreeMap<(String, String), usize>,
+    /// Most of them.
+    #[serde(skip, default = "series_max")]
+    series_max: usize,
 }
 
-/// The scale of times: two digits, up to an hour.
+fn series_max() -> usize {
+    SERIES_MAX
+}
+
+/// The scale of times: two digits, up to any that can be.
 fn scale() -> Histogram<u8> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 2).unwrap_or_else(|_| unreachable!())
+    Histogram::new_with_bounds(1, TIME_NS_MAX, 2).unwrap_or_else(|_| unreachable!())
 }
 
 /// The time that a profile covers, and the length of its blocks, nanoseconds.
@@ -237,6 +247,7 @@ impl Profile {
             causes: Vec::new(),
             scale: scale(),
             places: BTreeMap::new(),
+            series_max: SERIES_MAX,
         }
     }
 
@@ -294,7 +305,7 @@ impl Profile {
             block_ns = block_ns.saturating_mul(2);
         }
         let blocks = if all.is_empty() { 0 } else { end_ns.saturating_sub(begin_ns) / block_ns + 1 };
-        Self { begin_ns, end_ns, block_ns, blocks, ..Self::new(source) }
+        Self { begin_ns, end_ns, block_ns, blocks, series_max: MERGED_SERIES_MAX, ..Self::new(source) }
     }
 
     /// The time that it covers.
@@ -405,7 +416,7 @@ impl Profile {
         if let Some(&place) = self.places.get(&key) {
             return place;
         }
-        let (service, operation) = match self.series.len() < SERIES_MAX {
+        let (service, operation) = match self.series.len() < self.series_max {
             true => key,
             false => (OTHERS.to_owned(), String::new()),
         };

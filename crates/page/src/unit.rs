@@ -55,6 +55,10 @@ impl Unit {
         if !us.is_finite() {
             return "-".to_owned();
         }
+        // No time; as digits it would be wider than a page.
+        if us.abs() >= 1e18 {
+            return format!("{:.3e}", self.value(us));
+        }
         match self {
             Self::Microseconds => format!("{us:.1}"),
             other => format!("{:.3}", other.value(us)),
@@ -80,5 +84,6 @@ mod tests {
         assert_eq!(Unit::Milliseconds.text(44_012.34), "44.012");
         assert_eq!(Unit::Seconds.text(1e6), "1.000");
         assert_eq!(Unit::Seconds.text(f64::INFINITY), "-");
+        assert_eq!(Unit::Microseconds.text(-1e300), "-1.000e300");
     }
 }

@@ -14,8 +14,11 @@ use record::Observed;
 
 use crate::ops::{Names, OpsWriter};
 
-/// Most files of a capture that are open at a time. What has no place goes to a file of its own.
+/// Most files of a capture that are open at a time. What has no place goes to the files of others.
 const OPEN_MAX: usize = 64;
+
+/// Most of those; the operations of more days are in the first of them.
+const OTHERS_MAX: usize = 16;
 
 /// Records that a file keeps in memory.
 const GROUP: usize = 4096;
@@ -69,10 +72,39 @@ impl DatasetWriter {
         Self { root: root.to_owned(), name: plain(name), files: BTreeMap::new() }
     }
 
+    /// Removes what an earlier attempt left: its files, and those that had no name yet.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn clear(&self) -> io::Result<()> {
+        let own = format!("{}.parquet", self.name);
+        let days = self.root.join(OPERATIONS);
+        let folders = |of: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(of).into_iter().flatten().flatten();
+            entries
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|entry| entry.path())
+                .collect()
+        };
+        let servers = folders(&days).iter().flat_map(|day| folders(day)).collect::<Vec<_>>();
+        for folder in servers.iter().chain([&self.root.join(SKETCHES), &self.root.join(RESULTS)]) {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let hidden = name.strip_prefix('.').is_some_and(|rest| rest.starts_with(&self.name));
+                if hidden || name == own || name == format!("{}.profile", self.name) {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether this capture is in the dataset.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.result().is_file()
+        let is_there =
+            |path: PathBuf| fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
+        is_there(self.result()) && is_there(self.sketch())
     }
 
     /// Where its result is.
@@ -98,8 +130,11 @@ impl DatasetWriter {
         if !self.files.contains_key(&key) && self.files.len() >= OPEN_MAX {
             key.1 = OTHERS.to_owned();
         }
+        if !self.files.contains_key(&key) && self.files.len() >= OPEN_MAX + OTHERS_MAX {
+            let first = self.files.keys().find(|(_, service)| service == OTHERS);
+            key = first.cloned().unwrap_or(key);
+        }
         if !self.files.contains_key(&key) {
-            // Of a day beyond the limit, too: there are as many files of others as days.
             let folder =
                 self.root.join(OPERATIONS).join(format!("day={}", key.0)).join(format!("server={}", key.1));
             fs::create_dir_all(&folder)?;
@@ -116,9 +151,18 @@ impl DatasetWriter {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn finish(self, sketch: &[u8], result: &[u8]) -> io::Result<()> {
+    pub fn finish(mut self, sketch: &[u8], result: &[u8]) -> io::Result<()> {
+        let written = self.complete(sketch, result);
+        if written.is_err() {
+            // What has its name already would count.
+            let _ = self.clear();
+        }
+        written
+    }
+
+    fn complete(&mut self, sketch: &[u8], result: &[u8]) -> io::Result<()> {
         let (target, of_sketch) = (self.result(), self.sketch());
-        for file in self.files.into_values() {
+        for file in std::mem::take(&mut self.files).into_values() {
             file.finish()?;
         }
         for folder in [SKETCHES, RESULTS] {
@@ -136,8 +180,9 @@ fn plain(text: &str) -> String {
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' })
         .take(150)
         .collect();
-    let text = text.trim_start_matches('.');
-    if text.is_empty() { "_".to_owned() } else { text.to_owned() }
+    // Spark and others do not see names that begin so.
+    let hidden = text.trim_start_matches(['.', '_']);
+    if hidden.is_empty() { "x".to_owned() } else { hidden.to_owned() }
 }
 
 /// The day of a time since the epoch, UTC: the civil calendar from days, by eras of 400 years that begin in March.
@@ -187,10 +232,11 @@ mod tests {
     #[test]
     fn names_cannot_leave_the_folder() {
         for (text, name) in [
-            ("../../etc/passwd", "_.._etc_passwd"),
-            ("", "_"),
-            ("..", "_"),
-            ("[2001:db8::1]:80", "_2001_db8__1__80"),
+            ("../../etc/passwd", "etc_passwd"),
+            ("", "x"),
+            ("..", "x"),
+            ("[2001:db8::1]:80", "2001_db8__1__80"),
+            ("(1) a.pcap", "1__a.pcap"),
             ("a.pcap\u{202e}\n.gz", "a.pcap__.gz"),
         ] {
             assert_eq!(plain(text), name);

@@ -45,7 +45,7 @@ pub(crate) fn columns(result: &ExperimentResult) -> Vec<Column> {
         ("case", true, |case| Some(case.case.label.clone())),
         ("MTU", false, |case| Some(case.mtu_bytes.to_string())),
         ("figure", false, |case| Some(figure(case.median))),
-        ("", true, |case| Some(case.unit.name().to_owned())),
+        ("unit", true, |case| Some(case.unit.name().to_owned())),
         ("least", false, |case| Some(figure(case.least))),
         ("greatest", false, |case| Some(figure(case.greatest))),
         ("p50 us", false, |case| case.p50_us.map(us)),
@@ -138,8 +138,16 @@ pub(crate) fn answers(result: &ExperimentResult) -> Vec<String> {
         let other = result.cases.iter().find(|other| other.case.label == against);
         let other =
             other.map_or_else(String::new, |other| format!(", {} {}", figure(other.median), unit(other)));
+        // What the runs of both scatter over says how much of it is noise.
+        let overlaps = result.cases.iter().find(|other| other.case.label == against).filter(|other| {
+            case.runs.len() > 1 && case.least <= other.greatest && other.least <= case.greatest
+        });
+        let noise = overlaps.map_or_else(String::new, |other| {
+            let range = |case: &CaseResult| format!("{} to {}", figure(case.least), figure(case.greatest));
+            format!(" Their runs overlap ({}, and {}): that may be noise.", range(case), range(other))
+        });
         out.push(format!(
-            "{}: {} {}, {ratio:.2} times \"{against}\"{other}.",
+            "{}: {} {}, {ratio:.2} times \"{against}\"{other}.{noise}",
             case.case.label,
             figure(case.median),
             unit(case)

@@ -33,12 +33,13 @@ const SCHEMA: &str = "message operation {
     required binary service (UTF8); required binary key (UTF8); required binary status (UTF8);
     required int64 stream; optional int64 whole_ns; required binary client (UTF8);
     optional int64 request_first_frame; required boolean partial; required boolean shared_clock;
+    required int64 held_ns; required int64 repaired_ns;
 }";
 
 /// The heading of the same columns.
 const HEADING: &str = "connection,tag,operation,kind,outcome,queue_depth,data_bytes,request_bytes,response_bytes,\
 request_began_ns,c1_ns,s1_ns,s2_ns,c2_ns,response_began_ns,thought_ns,request_frame,response_frame,start_ns,finish_ns,service,key,status,stream,\
-whole_ns,client,request_first_frame,partial,shared_clock";
+whole_ns,client,request_first_frame,partial,shared_clock,held_ns,repaired_ns";
 
 /// One record.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ struct Row {
     client: String,
     /// Seen at one of two points only; both on one clock.
     flags: [bool; 2],
+    /// How long TCP held the request, and from the response's last byte until a retransmission completed it.
+    waited: [u64; 2],
 }
 
 impl Row {
@@ -103,6 +106,7 @@ impl Row {
                 observed.is_some_and(|observed| observed.is_partial),
                 observed.is_none_or(|observed| observed.shared_clock),
             ],
+            waited: detail.map_or([0; 2], |e| [e.held_ns, e.repaired_ns]),
         }
     }
 }
@@ -236,6 +240,7 @@ impl OpsWriter {
                     whole,
                     client,
                     flags,
+                    waited,
                 } = row;
                 // A method comes from the capture.
                 let [operation, kind, outcome] = texts.map(|text| output::text::csv(&text));
@@ -250,10 +255,12 @@ impl OpsWriter {
                 let [service, key, status] = names.map(|text| output::text::csv(&text));
                 let [whole, first] = whole.map(|value| value.unwrap_or(0));
                 let [partial, shared] = flags;
-                writeln!(
+                let [held, repaired] = waited;
+                write!(
                     out,
                     ",{service},{key},{status},{stream},{whole},{client},{first},{partial},{shared}"
-                )
+                )?;
+                writeln!(out, ",{held},{repaired}")
             }
             Format::Parquet { writer, rows, group: most } => {
                 rows.push(row);
@@ -325,6 +332,10 @@ fn group(writer: &mut SerializedFileWriter<File>, rows: &mut Vec<Row>) -> Result
         let flags: Vec<bool> = rows.iter().map(|r| r.flags[which]).collect();
         column::<BoolType>(&mut group, &flags, None)?;
     }
+    for which in 0..2 {
+        let values: Vec<i64> = rows.iter().map(|r| r.waited[which].cast_signed()).collect();
+        column::<Int64Type>(&mut group, &values, None)?;
+    }
     group.close()?;
     rows.clear();
     Ok(())
@@ -371,7 +382,7 @@ mod tests {
         assert_eq!(csv.lines().count() as u64, count + 1);
         assert_eq!(
             csv.lines().nth(2),
-            Some("3,1,turn,other,good,0,512,0,0,0,101,0,0,201,0,0,0,1,0,0,,,,0,0,,0,false,false")
+            Some("3,1,turn,other,good,0,512,0,0,0,101,0,0,201,0,0,0,1,0,0,,,,0,0,,0,false,false,0,0")
         );
         let file = File::open(folder.path().join("a.parquet")).unwrap();
         let reader = SerializedFileReader::new(file).unwrap();
@@ -410,7 +421,7 @@ mod tests {
         writer.finish().unwrap();
         let csv = std::fs::read_to_string(&path).unwrap();
         let ends: Vec<&str> = csv.lines().skip(1).map(|line| line.splitn(25, ',').last().unwrap()).collect();
-        assert_eq!(ends, ["41300,192.0.2.1,7,true,false", "15,,0,false,true"]);
+        assert_eq!(ends, ["41300,192.0.2.1,7,true,false,300,40000", "15,,0,false,true,0,0"]);
     }
 
     #[test]

@@ -91,6 +91,15 @@ fn report(result: &Result<'_>, unit: Unit) -> page::Report {
     }
 }
 
+/// A rate with three digits or more.
+fn rate(value: f64) -> String {
+    match value {
+        value if value < 10.0 => format!("{value:.2}"),
+        value if value < 100.0 => format!("{value:.1}"),
+        value => crate::terminal::thousands(value),
+    }
+}
+
 /// Most of all pictures of a report, bytes: a page is to be sent by mail.
 const PICTURES_BYTES_MAX: usize = 2 << 20;
 

@@ -12,7 +12,7 @@ use record::{Observed, Op, Outcome, Stamp};
 use crate::ops::Names;
 
 /// Most tracks; operations of others are left out, and counted.
-const TRACKS_MAX: usize = 1 << 16;
+const TRACKS_MAX: usize = 1 << 18;
 
 /// Most lanes of a track.
 const LANES_MAX: usize = 1024;
@@ -66,24 +66,28 @@ pub(crate) struct Trace<W> {
     /// Identities that were given.
     given: u64,
     left_out: u64,
+    /// When the last slice ended.
+    latest: u64,
 }
 
 /// The stages, in the order of their tracks; the first one is the operation.
-const STAGES: [&str; 9] = [
+const STAGES: [&str; 11] = [
     "operation",
     "client before sending",
+    "held by TCP",
     "request",
     "request path",
     "server",
     "until the first byte",
     "response path",
     "response",
+    "repaired by a retransmission",
     "client after receiving",
 ];
 
 impl<W: Write> Trace<W> {
     pub(crate) fn new(to: W) -> Self {
-        Self { to, tracks: BTreeMap::new(), connections: BTreeMap::new(), given: 0, left_out: 0 }
+        Self { to, tracks: BTreeMap::new(), connections: BTreeMap::new(), given: 0, left_out: 0, latest: 0 }
     }
 
     /// Adds an operation.
@@ -125,6 +129,7 @@ impl<W: Write> Trace<W> {
             self.left_out += 1;
             return Ok(());
         };
+        self.latest = self.latest.max(end);
         let name = output::text::lines(name).to_string();
         let mut event = Message::default().int(9, 1).int(11, track).bytes(23, name.as_bytes());
         for annotation in annotations {
@@ -212,6 +217,9 @@ impl<W: Write> Trace<W> {
             );
             let identity = self.identity();
             self.track(identity, &name, None, u64::MAX >> 1)?;
+            // A track without an event is not shown.
+            let event = Message::default().int(9, 3).int(11, identity).bytes(23, name.as_bytes());
+            self.packet(Message::default().int(8, self.latest).bytes(11, &event.0))?;
         }
         self.to.flush()
     }
@@ -252,18 +260,29 @@ fn slices(op: &Op, observed: Option<&Observed>) -> Vec<Option<(usize, u64, u64)>
         return vec![
             between(0, begin, end),
             between(1, op.start, op.c1),
-            between(3, op.c1, op.s1),
-            between(4, op.s1, op.s2),
-            between(6, op.s2, op.c2),
-            between(8, op.c2, op.finish),
+            between(4, op.c1, op.s1),
+            between(5, op.s1, op.s2),
+            between(7, op.s2, op.c2),
+            between(10, op.c2, op.finish),
         ];
     };
     let (request, response) = (detail.request, detail.response);
-    let mut all = vec![between(0, request.began, response.ended), between(2, request.began, request.ended)];
+    // As its user sees it: with what TCP held before, and what was repaired behind.
+    let later = |stamp: Stamp, ns: u64| stamp.ns().map_or(stamp, |at| Stamp::at(at.saturating_add(ns)));
+    let begin =
+        request.began.ns().map_or(request.began, |at| Stamp::at(at.saturating_sub(detail.held_ns).max(1)));
+    let end = later(response.ended, detail.repaired_ns);
+    let mut all = vec![between(0, begin, end), between(3, request.began, request.ended)];
+    if detail.held_ns > 0 {
+        all.push(between(2, begin, request.began));
+    }
+    if detail.repaired_ns > 0 {
+        all.push(between(9, response.ended, end));
+    }
     if op.c1.is_known() && op.s1.is_known() && *shared_clock {
-        all.extend([between(3, op.c1, op.s1), between(4, op.s1, op.s2), between(6, op.s2, op.c2)]);
+        all.extend([between(4, op.c1, op.s1), between(5, op.s1, op.s2), between(7, op.s2, op.c2)]);
     } else {
-        all.extend([between(5, request.ended, response.began), between(7, response.began, response.ended)]);
+        all.extend([between(6, request.ended, response.began), between(8, response.began, response.ended)]);
     }
     all
 }
@@ -384,7 +403,7 @@ mod tests {
         }
         trace.finish().unwrap();
         let (events, names) = read(&bytes);
-        assert_eq!(events.len(), 2 * LANES_MAX);
+        assert_eq!(events.len(), 2 * LANES_MAX + 1, "and an event of the track that says so");
         assert!(
             names.values().any(|name| name.starts_with("10 slices are left out")),
             "{:?}",

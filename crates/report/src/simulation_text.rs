@@ -62,7 +62,7 @@ pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
     let mut text = stacked(&out, if is_swept { 4 } else { 3 });
     for run in runs.iter().filter(|run| !run.is_complete) {
         text.push_str("\n\n");
-        text.push_str(&incomplete(run));
+        text.push_str(wrapped(incomplete(run), "  ").trim_end());
     }
     text
 }

@@ -108,7 +108,9 @@ pub fn answers(result: &StudyResult) -> Vec<String> {
         let Some(most) = deep.or(one) else { continue };
         let mut text = format!("{} reads: ", size(bytes));
         if let Some(one) = one {
-            text.push_str(&format!("{} a second at depth 1", thousands(one.iops)));
+            let other = deep.is_some_and(|deep| deep.policy != one.policy);
+            let policy = if other { format!(" with {}", one.policy) } else { String::new() };
+            text.push_str(&format!("{} a second at depth 1{policy}", thousands(one.iops)));
         }
         if let Some(deep) = deep {
             let comma = if one.is_some() { ", " } else { "" };

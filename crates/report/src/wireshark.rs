@@ -70,8 +70,22 @@ pub fn folder(capture: &Path) -> PathBuf {
 /// When a file cannot be written.
 pub fn write(capture: &Path) -> io::Result<PathBuf> {
     let folder = folder(capture);
-    let profile = folder.join("profiles").join(PROFILE);
-    fs::create_dir_all(&profile)?;
+    let profiles = folder.join("profiles");
+    let profile = profiles.join(PROFILE);
+    for place in [&folder, &profiles, &profile] {
+        // A link could lead to files that are somebody's own.
+        match fs::symlink_metadata(place) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => {
+                let why = format!(
+                    "{} is there and no folder: remove it or annotate to another name",
+                    place.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+            }
+            Err(_) => fs::create_dir(place)?,
+        }
+    }
     let colours: String = COLOURS
         .iter()
         .map(|(name, filter, [r, g, b], [fr, fg, fb])| {

@@ -4,7 +4,7 @@ mod each;
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -194,6 +194,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         ("--html", args.html.as_ref()),
     ];
     outputs::check(&named, paths.iter().map(|(path, _)| path))?;
+    args.html.iter().try_for_each(|path| crate::report::check(path))?;
     let others = paths.iter().map(|(path, _)| path).chain(named.iter().filter_map(|(_, path)| *path));
     outputs::check_folder("--figures", args.figures.as_ref(), others)?;
     let of_port = args.port.as_ref();
@@ -268,17 +269,17 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         write_annotated(draft, &paths, &result)
             .with_context(|| format!("writing {}", path.display()))
             .map_err(Failure::Work)?;
-        // A device or a pipe has no place beside it.
+        // A device or a pipe has no place beside it. The result is not lost for want of a profile.
         if path.is_file() {
-            let folder = ::report::wireshark::write(path)
-                .context("writing Wireshark's profile")
-                .map_err(Failure::Work)?;
-            eprint_line(format_args!(
-                "to see it: WIRESHARK_CONFIG_DIR={} wireshark -C {} {}",
-                folder.display(),
-                ::report::wireshark::PROFILE,
-                path.display()
-            ));
+            match ::report::wireshark::write(path) {
+                Ok(folder) => eprint_line(format_args!(
+                    "to see it: WIRESHARK_CONFIG_DIR={} wireshark -C {} {}",
+                    quoted(&folder),
+                    ::report::wireshark::PROFILE,
+                    quoted(path)
+                )),
+                Err(error) => eprint_line(format_args!("no profile for Wireshark: {error}")),
+            }
         }
     }
     if args.json {
@@ -295,6 +296,13 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::Usage(anyhow!("{text}")));
     }
     Ok(if result.verdicts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c));
+    if is_plain { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// The secrets of the key log; what is wrong with it is told.

@@ -84,6 +84,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
         ..Options::default()
     };
     outputs::check(&[("--html", args.html.as_ref())], args.after.iter().chain([&args.before]))?;
+    args.html.iter().try_for_each(|path| report::check(path))?;
     let read = |path: &Path| of_file(path, &options, args.by_key, &stop);
     let before = read(&args.before)?;
     let after = match &args.after {
@@ -241,7 +242,9 @@ pub(crate) fn merged_of(source: &str, paths: &[PathBuf]) -> anyhow::Result<Profi
             let text = json(path, TEXT_BYTES_MAX)?.ok_or_else(|| anyhow!("not a profile"))?;
             Ok::<_, anyhow::Error>(Profile::read(&text)?)
         };
-        read().with_context(|| path.display().to_string())
+        read().with_context(|| {
+            format!("{}: remove it, and analyze its capture again (analyze --each)", path.display())
+        })
     };
     // One at a time, twice: there may be a million. What has no operations has no time either.
     let mut spans = Vec::new();
@@ -326,6 +329,12 @@ pub(crate) fn add(profile: &mut Profile, observed: &Observed, named: &Named<'_>,
         (Some(there), Some(back), Some(first), Some(whole)) if observed.shared_clock => {
             let first = u64::try_from(first).unwrap_or(0).min(whole);
             [Some(there), Some(first), Some(back), Some(whole - first)]
+        }
+        // Without a common clock, what both ways take together is known: what the client waited beyond the server's time.
+        _ if op.c1.is_known() && op.s1.is_known() && observed.server_first_ns.is_some() => {
+            let first = ns(observed.server_first_ns);
+            let ways = ns(detail.first_byte_ns()).zip(first).map(|(seen, first)| seen.saturating_sub(first));
+            [ways, first, None, between(response.began, response.ended)]
         }
         _ => [
             None,

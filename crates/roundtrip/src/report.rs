@@ -42,6 +42,7 @@ const ALL_BYTES_MAX: u64 = 512 << 20;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     outputs::check(&[("--output", Some(&args.output))], &args.results)?;
+    check(&args.output)?;
     let mut read = Vec::new();
     let mut left = ALL_BYTES_MAX;
     for path in &args.results {
@@ -68,8 +69,18 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Rejects a name that is none of a page: it could be that of a result.
+pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+    let is_page = path.extension().is_some_and(|ending| ending == "html" || ending == "htm");
+    if is_page || path.starts_with("/dev") {
+        return Ok(());
+    }
+    Err(Failure::Usage(anyhow!("{}: a page's name ends with .html", path.display())))
+}
+
 /// Writes the page of these results.
 pub(crate) fn write(path: &Path, results: &[Shown<'_>]) -> Result<(), Failure> {
+    check(path)?;
     let page = pages::page(results).html();
     output::file::write(path, page.as_bytes())
         .with_context(|| format!("cannot write {}", path.display()))

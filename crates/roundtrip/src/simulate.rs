@@ -206,6 +206,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         ("--html", &args.html),
     ];
     outputs::check(&named.map(|(option, path)| (option, path.as_ref())), &args.file)?;
+    args.html.iter().try_for_each(|path| crate::report::check(path))?;
     let others = named.iter().filter_map(|(_, path)| path.as_ref()).chain(&args.file);
     outputs::check_folder("--figures", args.figures.as_ref(), others)?;
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;

@@ -151,6 +151,111 @@ fn what_cannot_be_read_is_named_and_what_was_killed_goes_on() {
     assert!(relative(&at.join("killed")) == whole);
 }
 
+/// A capture of one request and its answer, a millisecond apart, at so many seconds since 1970.
+fn capture_at(path: &Path, seconds: u32) {
+    let frame = |micros: u32,
+                 from: [u8; 4],
+                 to: [u8; 4],
+                 ports: [u16; 2],
+                 [seq, ack]: [u32; 2],
+                 flags: u8,
+                 data: &[u8]| {
+        let mut ip = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
+        ip[2..4].copy_from_slice(&(40 + data.len() as u16).to_be_bytes());
+        ip.extend(from.iter().chain(&to));
+        ip.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+        ip.extend(seq.to_be_bytes());
+        ip.extend(ack.to_be_bytes());
+        ip.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        ip.extend(data);
+        let length = (ip.len() as u32).to_le_bytes();
+        [&seconds.to_le_bytes()[..], &micros.to_le_bytes(), &length, &length, &ip].concat()
+    };
+    let (client, server) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+    let mut file = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\0\0\x65\0\0\0".to_vec();
+    file.extend(frame(0, client, server, [40_000, 80], [0, 0], 0x02, b""));
+    file.extend(frame(10, server, client, [80, 40_000], [0, 1], 0x12, b""));
+    for turn in 0..5_u32 {
+        let request = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        let at = 100 + turn * 2000;
+        let (asked, answered) = (request.len() as u32, answer.len() as u32);
+        let places = [1 + turn * asked, 1 + turn * answered];
+        file.extend(frame(at, client, server, [40_000, 80], places, 0x18, request));
+        let places = [places[1], places[0] + asked];
+        file.extend(frame(at + 1000, server, client, [80, 40_000], places, 0x18, answer));
+    }
+    std::fs::write(path, file).unwrap();
+}
+
+/// Clocks that are wrong, names that others do not see, attempts that were killed, results that are empty, and other options: none
+/// makes the dataset unreadable or wrong.
+#[test]
+fn one_bad_capture_or_attempt_does_not_spoil_the_dataset() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::create_dir(at.join("captures")).unwrap();
+    // 1970, today, 2050, and the last second that a capture can have (2106).
+    for (name, seconds) in
+        [("old", 100), ("now", 1_795_000_000), ("2050", 2_524_608_000), ("_(last)", u32::MAX)]
+    {
+        capture_at(&at.join(format!("captures/{name}.pcap")), seconds);
+    }
+    let told = json(at, "analyze --each captures --ops data --json");
+    assert_eq!((&told["captures"], &told["operations"]), (&4.into(), &20.into()), "{told}");
+    assert!(run(at, "report data -o page.html").status.success());
+    let clean = relative(&at.join("data"));
+    let is_seen = |path: &PathBuf| {
+        path.components().all(|part| !part.as_os_str().to_string_lossy().starts_with(['_', '.']))
+    };
+    assert!(clean.keys().all(is_seen), "{:?}", clean.keys());
+    // As kills leave it: results that are empty or without a sketch, parts with and without a name.
+    let files: Vec<PathBuf> = clean.keys().map(|path| at.join("data").join(path)).collect();
+    let of = |part: &str| {
+        files.iter().filter(|path| path.to_string_lossy().contains(part)).cloned().collect::<Vec<_>>()
+    };
+    std::fs::write(&of("results")[0], "").unwrap();
+    std::fs::remove_file(&of("sketches")[1]).unwrap();
+    let parquet =
+        of("2050.pcap-").into_iter().find(|path| path.to_string_lossy().ends_with("parquet")).unwrap();
+    let name = parquet.file_name().unwrap().to_str().unwrap().to_owned();
+    let stray = parquet.parent().unwrap().parent().unwrap().join("server=10.0.0.9_80");
+    std::fs::create_dir(&stray).unwrap();
+    std::fs::copy(&parquet, stray.join(&name)).unwrap();
+    std::fs::write(parquet.parent().unwrap().join(format!(".{name}.77.2")), "cut").unwrap();
+    std::fs::remove_file(&of("results/2050")[0]).unwrap();
+    json(at, "analyze --each captures --ops data --json");
+    assert!(relative(&at.join("data")) == clean);
+    // What was read in another way would be taken for complete.
+    let output = run(at, "analyze --each captures --ops data --port 81");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("other options"), "{error}");
+    // A pipe is no capture that one waits for.
+    let pipe = at.join("captures/pipe.pcap");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let told = json(at, "analyze --each captures captures/pipe.pcap --ops data --json");
+    assert_eq!(told["failed"][0]["why"], "not a file", "{told}");
+}
+
+/// Captures that differ only in the middle are one name; those that differ at an end are two, also under one name.
+#[test]
+fn captures_of_one_name_from_two_hosts_are_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for (host, service) in [("a", "16us"), ("b", "5ms")] {
+        std::fs::create_dir_all(at.join(host)).unwrap();
+        let line = format!(
+            "simulate --iodepth 1 --operations 3000 --set server.service={service} --pcapng {host}/ring.pcapng"
+        );
+        assert!(run(at, &line).status.success());
+    }
+    assert!(std::fs::metadata(at.join("a/ring.pcapng")).unwrap().len() > 2 << 20);
+    let told = json(at, "analyze --each a b --ops data --json");
+    let alone =
+        |host: &str| json(at, &format!("analyze {host}/ring.pcapng --json"))["operations"].as_u64().unwrap();
+    assert_eq!(told["operations"].as_u64(), Some(alone("a") + alone("b")), "{told}");
+}
+
 #[test]
 fn what_is_no_dataset_is_refused() {
     let folder = tempfile::tempdir().unwrap();

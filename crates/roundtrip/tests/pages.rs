@@ -46,6 +46,14 @@ fn pages_show_what_the_json_says_at_every_width_and_theme() {
     let write = |name: &str, text: &str| std::fs::write(at.join(name), text).unwrap();
     run(at, RING, &["--seed", "3", "--pcapng", "a.pcapng"]);
     run(at, RING, &["--seed", "4", "--set", "server.service=30us", "--pcapng", "b.pcapng"]);
+    // Pages whose unit is the millisecond.
+    for (name, service) in [("c", "60ms"), ("d", "90ms")] {
+        let slow =
+            format!("simulate --iodepth 1 --operations 80 --set jitter=0.2 --set server.service={service}");
+        run(at, &slow, &["--pcapng", &format!("{name}.pcapng")]);
+    }
+    write("slower.json", &run(at, "compare c.pcapng d.pcapng --json --html slower.html", &[]));
+    write("slow.json", &run(at, "analyze c.pcapng --json --html slow.html", &[]));
     write("analysis.json", &run(at, "analyze a.pcapng --json --html analysis.html", &[]));
     write("comparison.json", &run(at, "compare a.pcapng b.pcapng --json --html comparison.html", &[]));
     write(
@@ -85,7 +93,7 @@ work = { iscsi = { rw = "write", block = "4k", depth = 4 } }
         std::fs::copy(at.join(file), at.join(format!("{name}.json"))).unwrap();
         std::fs::copy(at.join(name).join("report.html"), at.join(format!("{name}.html"))).unwrap();
     }
-    check(&axe, at, &["analysis", "comparison", "simulation", "bench", "cases", "ring"]);
+    check(&axe, at, &["analysis", "slow", "comparison", "slower", "simulation", "bench", "cases", "ring"]);
     // A page is made again from what was kept, with the same content.
     for name in ["simulation", "bench", "cases", "ring"] {
         let source = if name == "cases" || name == "ring" { name.to_owned() } else { format!("{name}.json") };
@@ -158,6 +166,8 @@ fn what_is_no_result_is_refused_and_nothing_is_written() {
         ("report folder", "no dataset, and neither study.json"),
         ("report missing.json", "No such file"),
         ("report a.json -o a.json", "overwrite"),
+        ("report a.json -o folder/study.json", "a page's name ends with .html"),
+        ("simulate --operations 10 --html page.json", "a page's name ends with .html"),
     ] {
         let output = roundtrip().current_dir(at).args(line.split(' ')).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();

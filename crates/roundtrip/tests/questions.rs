@@ -39,6 +39,9 @@ fn each_question_has_its_answer_and_the_figures_of_the_analysis() {
         "go-errors-10-percent",
         "redis-pipelined-16",
         "go-hang-2-percent",
+        "nginx-black-hole",
+        "memcached-ack-clocked-20ms",
+        "postgres-loss-2-percent",
     ];
     let mut captures: Vec<PathBuf> =
         names.iter().map(|name| corpus.join(format!("{name}.pcapng.zst"))).collect();

@@ -159,3 +159,42 @@ fn every_verb_fits_80_columns_and_has_a_screen() {
         }
     }
 }
+
+/// A whole number with its thousands apart.
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+    groups.join(" ")
+}
+
+/// Captures whose times are seconds long, whose keys are long, and whose losses are many: tables fit, and no figure runs into another.
+#[test]
+fn long_times_and_keys_fit_their_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/captures");
+    for name in [
+        "bufferbloat-8mbit",
+        "nginx-black-hole",
+        "go-events-10ms",
+        "postgres-chatty-10ms.mended",
+        "postgres-updates",
+    ] {
+        let capture = corpus.join(format!("{name}.pcapng.zst"));
+        let capture = capture.to_str().unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&printed(folder.path(), &format!("analyze {capture} --json"))).unwrap();
+        let text = printed(folder.path(), &format!("analyze {capture} --by key --slowest 5"));
+        // The names of files may be long.
+        let wide: Vec<&str> =
+            text.lines().filter(|line| columns(line) > COLUMNS && !line.contains(name)).collect();
+        assert!(wide.is_empty(), "{name}: {}", wide.join("\n"));
+        let unit = ["p50 us", "p50 ms", "p50 s"].iter().position(|unit| text.contains(unit)).unwrap();
+        let scale = [1.0, 1e3, 1e6][unit];
+        for service in json["services"].as_array().unwrap().iter().take(10) {
+            let p99 = service["p99_us"].as_f64().unwrap() / scale;
+            let shown = if p99 < 100.0 { format!(" {p99:.1} ") } else { format!(" {} ", thousands(p99)) };
+            assert!(text.contains(&shown), "{name}: '{shown}' is not in\n{text}");
+        }
+    }
+}

@@ -31,7 +31,8 @@ pub(super) fn services(result: &AnalysisResult, wide: bool) -> String {
     if wide {
         return services_wide(result);
     }
-    let mut out = heading("service and operation");
+    let scale = Scale::of(result.services.iter().take(SERVICES_SHOWN).map(|row| &row.figures));
+    let mut out = heading("service and operation", scale);
     // Services are in the order of their time, and so are the operations of each.
     let mut names: Vec<Option<&str>> = Vec::new();
     let shown = || result.services.iter().take(SERVICES_SHOWN);
@@ -46,7 +47,7 @@ pub(super) fn services(result: &AnalysisResult, wide: bool) -> String {
             let mostly = row.largest_part.map_or(String::new(), |largest| {
                 format!("{} {:.0} %", largest.part.name(), largest.share * 100.0)
             });
-            narrow(&named(row), &row.figures, &mostly, &mut out);
+            narrow(&named(row), &row.figures, &mostly, scale, &mut out);
         }
     }
     let more = result.services.len().saturating_sub(SERVICES_SHOWN);
@@ -60,18 +61,40 @@ pub(super) fn services(result: &AnalysisResult, wide: bool) -> String {
     out
 }
 
+/// The unit of a table's times: its microseconds, and its sign. One for the table, in which the longest fits its column.
+#[derive(Clone, Copy)]
+struct Scale(f64, &'static str);
+
+impl Scale {
+    fn of<'a>(figures: impl Iterator<Item = &'a Figures>) -> Self {
+        match figures.map(|figures| figures.p50_us.max(figures.p99_us)).fold(0.0, f64::max) {
+            longest if longest < 999_999.5 => Self(1.0, "us"),
+            longest if longest < 999_999_500.0 => Self(1e3, "ms"),
+            _ => Self(1e6, "s"),
+        }
+    }
+}
+
 /// The heading of a table of 80 columns.
-fn heading(of: &str) -> String {
+fn heading(of: &str, Scale(_, sign): Scale) -> String {
     let head = format!(
         "{of:<26}{:>8}{:>7}{:>9}{:>9}{:>6}{:>15}",
-        "per s", "flight", "p50 us", "p99 us", "time", "mostly"
+        "per s",
+        "flight",
+        format!("p50 {sign}"),
+        format!("p99 {sign}"),
+        "time",
+        "mostly"
     );
     format!("{head}\n{}\n", "─".repeat(COLUMNS))
 }
 
 /// A row of that table.
-fn narrow(name: &str, figures: &Figures, mostly: &str, out: &mut String) {
-    let us = |value: f64| if value < 100.0 { us(value) } else { thousands(value) };
+fn narrow(name: &str, figures: &Figures, mostly: &str, Scale(microseconds, _): Scale, out: &mut String) {
+    let us = |value: f64| {
+        let value = value / microseconds;
+        if value < 100.0 { us(value) } else { thousands(value) }
+    };
     let name = filled(name, 24);
     let _ = writeln!(
         out,
@@ -164,8 +187,9 @@ pub(super) fn details(
         if wide {
             let _ = writeln!(out, "{}", details_wide(by, rows));
         } else {
-            out.push_str(&heading(by));
-            rows.iter().take(DETAILS_SHOWN).for_each(|row| narrow(&row.name, &row.figures, "", out));
+            let scale = Scale::of(rows.iter().take(DETAILS_SHOWN).map(|row| &row.figures));
+            out.push_str(&heading(by, scale));
+            rows.iter().take(DETAILS_SHOWN).for_each(|row| narrow(&row.name, &row.figures, "", scale, out));
         }
         let more = rows.len().saturating_sub(DETAILS_SHOWN);
         if more > 0 {
@@ -224,6 +248,9 @@ pub(super) fn keys(result: &AnalysisResult, out: &mut String) {
     }
 }
 
+/// Columns of a key in a table of 80.
+const KEY_COLUMNS: usize = 28;
+
 /// The slowest operations.
 pub(super) fn slowest(result: &AnalysisResult, wide: bool) -> String {
     let mut t = table(&[
@@ -243,8 +270,8 @@ pub(super) fn slowest(result: &AnalysisResult, wide: bool) -> String {
         t.add_row(vec![
             cell(row.service.as_deref().unwrap_or("others")),
             cell(&row.operation),
-            cell(&row.key),
-            cell(&row.status),
+            cell(if wide { row.key.clone() } else { cut(&row.key, KEY_COLUMNS) }),
+            cell(if wide { row.status.clone() } else { cut(&row.status, KEY_COLUMNS) }),
             number(row.connection.to_string()),
             number(row.stream.map_or(String::new(), |stream| stream.to_string())),
             number(format!("{first}-{last}")),

@@ -125,6 +125,9 @@ fn ring(index: usize, stanza: &TrafficStanza, result: &AnalysisResult, unit: Uni
     };
     let there: Vec<Stage> = there.into_iter().flatten().collect();
     let back: Vec<Stage> = back.into_iter().flatten().collect();
+    // Where no more is known than when the response had come.
+    let back =
+        if back.is_empty() { stage(Measured::RoundTrip, Where::Server).into_iter().collect() } else { back };
     if back.is_empty() {
         return None;
     }
@@ -132,11 +135,11 @@ fn ring(index: usize, stanza: &TrafficStanza, result: &AnalysisResult, unit: Uni
         stanza.connection.and_then(|number| result.connections.iter().find(|row| row.connection == number));
     let connection = of.map_or_else(String::new, |row| format!(", {} to {}", row.client, row.server));
     let (_, depth, _) = stanza.queue_depth;
-    let mut middle = vec![format!("{} operations", thousands(stanza.operations as f64))];
+    let mut middle = vec![counted(stanza.operations, "operation")];
     if let Some(us) = stanza.mean_us(Measured::RoundTrip) {
         middle.push(format!("round trip {} {}", unit.text(us), unit.sign()));
     }
-    middle.push(format!("{} a second", thousands(stanza.iops)));
+    middle.push(format!("{} a second", super::rate(stanza.iops)));
     middle.push(format!("{depth:.1} in flight"));
     Some(Ring { title: format!("{}{connection}", stanza.operation), middle, there, back })
 }

@@ -36,6 +36,33 @@ pub(super) fn report(url: &str, runs: &[RunResult], unit: Unit) -> Report {
             ],
         );
     }
+    let rates: Vec<&RunResult> = runs.iter().filter(|run| run.rate.is_some()).collect();
+    if rates.len() > 1 {
+        let chart = |title: &str, label: String, of: &dyn Fn(&RunResult) -> f64| {
+            let mut points: Vec<(f64, f64)> =
+                rates.iter().map(|run| (run.rate.unwrap_or(0.0), of(run))).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Part::Chart(Chart {
+                title: title.to_owned(),
+                x: Axis {
+                    label: "operations a second that were asked for".to_owned(),
+                    is_logarithmic: false,
+                },
+                y: Axis { label, is_logarithmic: false },
+                lines: vec![Line::new("runs", points)],
+                heat: None,
+            })
+        };
+        report.add(
+            "Which rate does it keep, and what does that cost?",
+            vec![
+                chart("Operations a second", "operations a second".to_owned(), &|run| run.iops),
+                chart("99 % of them within", format!("p99, {}", unit.sign()), &|run| {
+                    unit.value(run.latency_us.p99)
+                }),
+            ],
+        );
+    }
     distribution(runs, unit, &mut report);
     over_time(runs, unit, &mut report);
     report.add("The figures", vec![Part::Table(table(runs, unit))]);
@@ -149,6 +176,7 @@ fn table(runs: &[RunResult], unit: Unit) -> Table {
             run.rw.name().into(),
             Cell::from(block(run)),
             Cell::at(run.queue_depth.to_string(), at("queue_depth")),
+            run.rate.map_or_else(Cell::default, |rate| Cell::at(thousands(rate), at("rate"))),
             Cell::at(thousands(run.iops), at("iops")),
             Cell::from(format!("{:.1}", run.bytes_per_second / 1e6)),
             time(l.mean, "mean"),
@@ -159,8 +187,10 @@ fn table(runs: &[RunResult], unit: Unit) -> Table {
             if run.errors > 0 { errors.marked(Mark::Bad) } else { errors },
         ])
     });
-    let number = ["QD", "IOPS", "MB/s", "mean", "p50", "p99", "p99.9", "max", "errors"].map(Column::number);
+    let number = ["QD", "asked for", "IOPS", "MB/s", "mean", "p50", "p99", "p99.9", "max", "errors"]
+        .map(Column::number);
     let mut columns = vec![Column::text("rw"), Column::number("block")];
     columns.extend(number);
     Table { caption: format!("Each run; times in {}", unit.sign()), columns, rows: rows.collect() }
+        .without_empty()
 }

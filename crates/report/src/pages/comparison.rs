@@ -13,10 +13,9 @@ pub(super) fn report(compared: &Comparison, profiles: Option<(&Profile, &Profile
         heading: format!("{} against {}", compared.before, compared.after),
         answer: compare::text::sentences(compared),
         place: vec![
-            "Marked is what differs by more than noise: the chance that the same service would differ as much is told beside it."
-                .to_owned(),
+            "What differs by more than noise is marked; beside it is the chance that equal services differ as much.".to_owned(),
         ],
-        terms: super::terms::percentiles(),
+        terms: super::terms::compared(),
         ..Report::default()
     };
     let lists =
@@ -31,7 +30,7 @@ pub(super) fn report(compared: &Comparison, profiles: Option<(&Profile, &Profile
     if let Some((before, after)) = profiles {
         super::profile::charts(&[("before", before), ("after", after)], &mut report, unit);
     }
-    report.add("All figures", vec![Part::Table(table(compared))]);
+    report.add("All figures", vec![Part::Table(table(compared, unit))]);
     let only = |all: &[Only]| -> Vec<String> {
         all.iter().map(|one| format!("{}: {} operations", one.name, one.operations)).collect()
     };
@@ -47,7 +46,7 @@ fn parts(index: usize, name: &str, parts: &[Change], unit: Unit) -> Bars {
         for (when, us, key) in [("before", part.before, "before"), ("after", part.after, "after")] {
             bars.push(Bar {
                 name: format!("{}, {when}", part.name),
-                value: us,
+                value: unit.value(us),
                 spread: None,
                 text: unit.text(us),
                 at: Some(format!("/rows/{index}/parts/{number}/{key}")),
@@ -57,7 +56,7 @@ fn parts(index: usize, name: &str, parts: &[Change], unit: Unit) -> Bars {
     Bars { title: format!("{name}: means of the parts, {}", unit.sign()), bars }
 }
 
-fn table(compared: &Comparison) -> Table {
+fn table(compared: &Comparison, unit: Unit) -> Table {
     let mut rows = Vec::new();
     for (index, row) in compared.rows.iter().enumerate() {
         let changes = [("quantities", &row.quantities), ("parts", &row.parts)];
@@ -68,13 +67,18 @@ fn table(compared: &Comparison) -> Table {
                 let share =
                     change.share().map_or_else(|| "-".to_owned(), |share| format!("{:+.1} %", share * 100.0));
                 let share = Cell::from(share);
-                let unit = if key == "parts" { ", us" } else { "" };
+                // Times have " us" in their name, and parts are times.
+                let (what, is_time) = match change.name.strip_suffix(" us") {
+                    Some(name) => (name, true),
+                    None => (change.name.as_str(), key == "parts"),
+                };
+                let shown = |value: f64| if is_time { unit.text(value) } else { format!("{value:.2}") };
                 rows.push(Row {
                     cells: vec![
                         row.name.as_str().into(),
-                        format!("{}{unit}", change.name).into(),
-                        Cell::at(format!("{:.1}", change.before), at("before")),
-                        Cell::at(format!("{:.1}", change.after), at("after")),
+                        what.into(),
+                        Cell::at(shown(change.before), at("before")),
+                        Cell::at(shown(change.after), at("after")),
                         if change.differs { share.marked(Mark::Limit) } else { share },
                         change.chance.map_or_else(|| "-".to_owned(), |chance| format!("{chance:.4}")).into(),
                     ],
@@ -86,7 +90,7 @@ fn table(compared: &Comparison) -> Table {
         }
     }
     Table {
-        caption: "Before and after; times in microseconds (us), as in the JSON".to_owned(),
+        caption: format!("Before and after; times in {}", unit.sign()),
         columns: vec![
             Column::text("operation"),
             Column::text("what"),

@@ -14,7 +14,7 @@ use crate::terminal::thousands;
 pub struct SimulatedRuns {
     /// The runs.
     pub runs: Vec<SimulatedRun>,
-    /// The swept values of each.
+    /// The swept values of each, empty where there are none.
     #[serde(default)]
     pub swept: Vec<String>,
 }
@@ -57,8 +57,9 @@ pub(super) fn report(all: &SimulatedRuns, unit: Unit) -> Report {
         terms: terms(),
         ..Report::default()
     };
+    let done = all.runs.iter().enumerate().filter(|(_, run)| run.operations > 0);
     let mut rings =
-        all.runs.iter().enumerate().take(RINGS).map(|(index, run)| Part::Ring(ring(index, run, unit)));
+        done.take(RINGS).map(|(index, run)| Part::Ring(ring(index, run, &all.swept(index), unit)));
     let mut parts: Vec<Part> = rings.next().into_iter().collect();
     let others: Vec<Part> = rings.collect();
     if !others.is_empty() {
@@ -74,21 +75,30 @@ impl SimulatedRuns {
     /// What the runs say: of the one with the most operations a second.
     #[must_use]
     pub fn answers(&self, unit: Unit) -> Vec<String> {
-        let done = self.runs.iter().filter(|run| run.operations > 0);
-        let Some(most) = done.max_by(|a, b| a.iops.total_cmp(&b.iops)) else {
+        let done = self.runs.iter().enumerate().filter(|(_, run)| run.operations > 0);
+        let Some((index, most)) = done.max_by(|a, b| a.1.iops.total_cmp(&b.1.iops)) else {
             return vec!["No operation ended in the simulated time.".to_owned()];
         };
         let mut out = vec![format!(
-            "{} with {} at queue depth {}: {} a second, half of them within {} {}.",
+            "{} with {} at queue depth {}{}: {} a second, half of them within {} {}.",
             size(most.block_size_bytes),
             most.policy,
             most.queue_depth,
-            thousands(most.iops),
+            self.swept(index),
+            super::rate(most.iops),
             unit.text(most.rtt_us.p50),
             unit.sign()
         )];
         out.extend(most.longest(unit));
         out
+    }
+}
+
+impl SimulatedRuns {
+    /// The swept values of a run, behind its name.
+    fn swept(&self, index: usize) -> String {
+        let label = self.swept.get(index).filter(|label| !label.is_empty());
+        label.map_or_else(String::new, |label| format!(", {label}"))
     }
 }
 
@@ -130,7 +140,7 @@ const STAGES: [(&str, Where); 20] = [
     ("take", Where::Server),
 ];
 
-fn ring(index: usize, run: &SimulatedRun, unit: Unit) -> Ring {
+fn ring(index: usize, run: &SimulatedRun, swept: &str, unit: Unit) -> Ring {
     let of = |way: &BTreeMap<String, f64>, key: &str, turned: bool| -> Vec<Stage> {
         let known = STAGES.iter().filter_map(|(name, place)| Some((*name, *place, *way.get(*name)?)));
         known
@@ -150,14 +160,14 @@ fn ring(index: usize, run: &SimulatedRun, unit: Unit) -> Ring {
     };
     Ring {
         title: format!(
-            "{} with {}, queue depth {}",
-            record::units::format_size(run.block_size_bytes),
+            "{} with {}, queue depth {}{swept}",
+            size(run.block_size_bytes),
             run.policy,
             run.queue_depth
         ),
         middle: vec![
             format!("round trip {} {}", unit.text(run.rtt_us.mean), unit.sign()),
-            format!("{} a second", thousands(run.iops)),
+            format!("{} a second", super::rate(run.iops)),
         ],
         there: of(&run.request_us, "request_us", false),
         back: of(&run.response_us, "response_us", true),

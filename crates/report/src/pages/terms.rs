@@ -65,6 +65,25 @@ pub(super) fn ring() -> Vec<(String, String)> {
     terms
 }
 
+/// The parts that two measurements are compared by.
+pub(super) fn compared() -> Vec<(String, String)> {
+    let of = |(name, meaning): (&str, &str)| (name.to_owned(), meaning.to_owned());
+    let mut terms: Vec<(String, String)> = [
+        ("client", "from an answer to the next request on its connection: between operations, no part of them"),
+        ("request", "from the request's first byte to its last, with what TCP held before it"),
+        ("way there", "from the client's capture point to the server's; of two captures without a common clock, both ways"),
+        ("server", "from the request's last byte to the response's first; seen at the client alone, with both ways"),
+        ("way back", "from the server's capture point to the client's"),
+        ("response", "from the response's first byte to its last, with what a retransmission repaired"),
+        ("chance", "how likely it is that equal services differ at least as much"),
+        ("per second", "operations that ended in a second"),
+    ]
+    .map(of)
+    .into();
+    terms.extend(percentiles());
+    terms
+}
+
 /// Percentiles.
 pub(super) fn percentiles() -> Vec<(String, String)> {
     let of = |(name, meaning): (&str, &str)| (name.to_owned(), meaning.to_owned());

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -34,8 +34,8 @@ const CAPTURES_MAX: usize = 1_000_000;
 /// How deep folders are searched.
 const DEPTH_MAX: usize = 16;
 
-/// Bytes of the beginning of a capture that are of its name.
-const HEAD_BYTES: u64 = 1 << 20;
+/// Bytes of the beginning and of the end of a capture that its name depends on.
+const ENDS_BYTES: u64 = 1 << 20;
 
 /// Services that the text shows.
 const SERVICES_SHOWN: usize = 20;
@@ -63,6 +63,8 @@ pub(super) fn run(args: &AnalyzeArgs, options: &Options, stop: &Stop) -> Result<
     std::fs::create_dir_all(root)
         .with_context(|| format!("cannot create {}", root.display()))
         .map_err(Failure::Usage)?;
+    same_options(root, args)?;
+    more_files();
     let size = |path: &PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let progress = Reading::new(Some(captures.iter().map(size).sum()));
     let total = captures.len();
@@ -104,6 +106,38 @@ pub(super) fn run(args: &AnalyzeArgs, options: &Options, stop: &Stop) -> Result<
     let merged = compare::merged_of(&root.display().to_string(), &done.sketches).map_err(Failure::Work)?;
     tell(args, &merged, new, before, &failures)?;
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Each open file of a dataset is one or two descriptors: as many as the system allows.
+fn more_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // With fewer, captures of many services fail with a word that says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// A dataset is of one way to read captures: what is complete is not read again.
+fn same_options(root: &Path, args: &AnalyzeArgs) -> Result<(), Failure> {
+    let port = args.port.as_ref().map(|of| (of.port, of.protocol.map(|protocol| format!("{protocol:?}"))));
+    let own = json!({
+        "port": port, "protocol": args.protocol, "verbatim": args.verbatim, "no_modes": args.no_modes,
+        "bandwidth": args.bandwidth, "mtu": args.mtu, "keylog": args.keylog.is_some(),
+    });
+    let path = root.join("options.json");
+    let text = serde_json::to_vec_pretty(&own).unwrap_or_default();
+    match std::fs::read(&path) {
+        Ok(known) if serde_json::from_slice::<serde_json::Value>(&known).is_ok_and(|known| known == own) => {
+            Ok(())
+        }
+        Ok(_) => Err(Failure::Usage(anyhow!(
+            "{} was begun with other options ({}): use those, or another folder",
+            root.display(),
+            path.display()
+        ))),
+        Err(_) => output::file::write(&path, &text)
+            .with_context(|| format!("cannot write {}", path.display()))
+            .map_err(Failure::Usage),
+    }
 }
 
 fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -203,6 +237,7 @@ fn capture(path: &Path, root: &Path, options: &Options, stop: &Stop) -> anyhow::
     if writer.is_complete() {
         return Ok((writer.sketch(), false));
     }
+    writer.clear().context("removing what an earlier attempt left")?;
     let file = CaptureFile::open(path)?;
     let mut profile = Profile::new(&path.display().to_string());
     let mut written = Ok(());
@@ -220,19 +255,29 @@ fn capture(path: &Path, root: &Path, options: &Options, stop: &Stop) -> anyhow::
         return Err(anyhow!("interrupted"));
     }
     compare::complete(&mut profile, &result);
-    let (path, sketch) = (writer.sketch(), zstd::encode_all(&*profile.text(), 0)?);
+    let text = profile.text();
+    // What cannot be read again would make the whole dataset unreadable.
+    Profile::read(&text).context("its times cannot be kept")?;
+    let (path, sketch) = (writer.sketch(), zstd::encode_all(&*text, 0)?);
     writer.finish(&sketch, &serde_json::to_vec(&result)?).context("writing the dataset")?;
     Ok((path, true))
 }
 
-/// The name of a capture in the dataset: its file's, and what it begins with, so that captures of one name from several hosts are told
+/// The name of a capture in the dataset: its file's, and a digest of its length and its ends, so that captures of one name from several hosts are told
 /// apart, and the same one is the same from wherever it is read.
 fn name(path: &Path) -> anyhow::Result<String> {
-    let file = File::open(path)?;
+    // A pipe would wait for somebody who writes.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(anyhow!("not a file"));
+    }
+    let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    let mut head = Vec::new();
-    file.take(HEAD_BYTES).read_to_end(&mut head)?;
-    let digest = Sha256::new().chain_update(length.to_le_bytes()).chain_update(&head).finalize();
+    let (mut head, mut tail) = (Vec::new(), Vec::new());
+    (&mut file).take(ENDS_BYTES).read_to_end(&mut head)?;
+    file.seek(SeekFrom::Start(length.saturating_sub(ENDS_BYTES)))?;
+    file.take(ENDS_BYTES).read_to_end(&mut tail)?;
+    let digest =
+        Sha256::new().chain_update(length.to_le_bytes()).chain_update(&head).chain_update(&tail).finalize();
     let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let stem = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(format!("{}-{digest}", stem.chars().take(100).collect::<String>()))

@@ -8,6 +8,12 @@ const [axe, folder, ...names] = process.argv.slice(2);
 const wrong = [];
 const expect = (holds, what) => { if (!holds) wrong.push(what); };
 
+// Of a comparison: parts are times, and so is what has the unit in its name.
+const isChangeOfTime = (json, at) => {
+  const [, row, kind, number] = at.match(/^\/rows\/([0-9]+)\/(parts|quantities)\/([0-9]+)\/(before|after)$/) ?? [];
+  return kind === 'parts' || kind === 'quantities' && json.rows[row].quantities[number].name.endsWith(' us');
+};
+
 // The places whose text is another number than the JSON has. Times are in the page's unit.
 const numbers = (json, cells, unit) => {
   const per = { 'µs': 1, ms: 1e3, s: 1e6 }[unit];
@@ -15,10 +21,9 @@ const numbers = (json, cells, unit) => {
     const value = at.split('/').slice(1).reduce((of, key) => of?.[key], json);
     const shown = text.replace(/[\s\u202f\u00a0]/g, '').match(/^[+-]?[0-9]+(\.([0-9]+))?/);
     if (typeof value !== 'number' || !shown) return true;
-    const isTime = /_us(\/|$)|rtt_us|latency_us|request_us|response_us/.test(at) || /\/parts\/[0-9]+\/(before|after)$/.test(at) && json.before;
+    const isTime = /_us(\/|$)|rtt_us|latency_us|request_us|response_us/.test(at) || isChangeOfTime(json, at);
     const digits = shown[2]?.length ?? 0;
-    // A table in microseconds, as in the JSON, is one where the page's unit is another, too.
-    return [isTime ? per : 1, 1].every(by => Math.abs(+shown[0] - value / by) > 0.5000001 * 10 ** -digits);
+    return Math.abs(+shown[0] - value / (isTime ? per : 1)) > 0.5000001 * 10 ** -digits;
   });
 };
 
@@ -51,6 +56,7 @@ try {
       if (width === 1600 && theme === 'light') {
         await charts(tab, at);
         await terms(tab, at);
+        await bars(tab, at);
         const cells = await tab.run(() => [...document.querySelectorAll('[data-at]')].map(one => ({ at: one.dataset.at, text: one.textContent })));
         const unit = await tab.run(() => document.querySelector('footer').textContent.match(/ in (µs|ms|s),/)[1]);
         expect(cells.length > 2, `${at}: only ${cells.length} numbers to check`);
@@ -135,6 +141,23 @@ async function charts(tab, at) {
         return [location.hash, document.activeElement === row, bottom > 0 && top < innerHeight];
       }, link.id);
       expect(hash === `#${link.id}` && focused && seen, `${of}: a point does not lead to its operation: ${hash}`);
+    }
+  }
+}
+
+// A bar is as long as its figure on its axis.
+async function bars(tab, at) {
+  const all = await tab.run(() => [...document.querySelectorAll('figure.bars')].map(figure => ({
+    title: figure.querySelector('figcaption').textContent,
+    ticks: [...figure.querySelectorAll('.ticks span')].map(one => [parseFloat(one.style.left), one.textContent]),
+    bars: [...figure.querySelectorAll('.track')].map(one => [parseFloat(one.querySelector('i').style.width), one.nextElementSibling.textContent]),
+  })));
+  const number = text => parseFloat(text) * { k: 1e3, M: 1e6, G: 1e9 }[text.at(-1)] || parseFloat(text);
+  for (const { title, ticks, bars } of all.filter(one => !one.title.includes('logarithmic'))) {
+    const [left, label] = ticks.at(-1);
+    for (const [width, text] of bars.filter(([width]) => width > 3)) {
+      const [scale, own] = [number(label) / left, number(text) / width];
+      expect(Math.abs(own / scale - 1) < 0.08, `${at}: ${title}: ${text} is ${width} % long, where ${label} is at ${left} %`);
     }
   }
 }

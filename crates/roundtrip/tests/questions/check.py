@@ -66,6 +66,18 @@ def main():
         except (ValueError, duckdb.Error) as error:
             wrong.append(f'{heading}: {" ".join(str(error).split())}')
             continue
+        if 'where does the time go' in heading.lower():
+            sums = {}
+            for row in rows:
+                if row['percent'] is not None:
+                    name = (row['service'], row['operation'])
+                    sums[name] = sums.get(name, 0) + row['percent']
+            wrong += [f'{heading}: the parts of {name} are {sum:.1f} %' for name, sum in sums.items() if abs(sum - 100) > 1]
+        if 'wait longest' in heading.lower():
+            longest = database.execute("SELECT max(whole_ns) FROM 'ops.parquet' WHERE NOT partial").fetchone()[0] / 1e6
+            busy = max(row['waiting_ms'] for row in rows)
+            if len(services) == 1 and services[0]['connections'] == services[0]['operations'] and busy < 0.9 * longest:
+                wrong.append(f'{heading}: {busy} ms, but an operation took {longest}')
         if place == 0:
             wrong += differences(rows, services)
             # The comparison itself can fail.

@@ -108,7 +108,10 @@ pub struct ExperimentResult {
 /// The middle value; the upper one of two.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    let upper = values.get(values.len() / 2)?;
+    let lower = values.get((values.len() - 1) / 2)?;
+    // Of an even number, half-way between the two in the middle.
+    Some((lower + upper) / 2.0)
 }
 
 impl CaseResult {
