@@ -275,12 +275,13 @@ fn printed(arguments: &[&str]) -> String {
     succeed(env!("CARGO_BIN_EXE_roundtrip"), &[&["simulate"][..], arguments].concat())
 }
 
-/// The cells of the first line of a table whose first cells are these.
-fn cells(text: &str, first: &[&str]) -> Vec<String> {
-    let of = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let is_row =
-        |cells: &Vec<String>| cells.len() > first.len() && cells.iter().zip(first).all(|(a, b)| a == b);
-    text.lines().map(of).find(is_row).unwrap_or_else(|| panic!("no line {first:?}: {text}"))
+/// The cells of the row that begins with these; of a table that is several, one below the other, of all of its rows.
+fn cells<'a>(text: &'a str, begin: &[&str]) -> Vec<&'a str> {
+    let rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut rows = rows.filter(|cells| cells.starts_with(begin));
+    let mut all = rows.next().unwrap_or_else(|| panic!("{begin:?}: {text}"));
+    rows.for_each(|more| all.extend(&more[begin.len()..]));
+    all
 }
 
 /// The table of busy cycles has the swept values, the share that served the whole depth, and the published shares beside them.
@@ -322,14 +323,24 @@ fn the_paper_s_table_is_printed() {
     for row in rows {
         let (sending, depth) = (row["sending"].as_str().unwrap(), row["queue_depth"].to_string());
         let mut expected = vec![sending.to_owned(), depth.clone()];
-        for key in ["published_percent", "mean_percent", "least_percent", "greatest_percent"] {
+        let shares = |key: &str| -> Vec<String> {
             let shares = row[key].as_array().unwrap().iter();
-            expected.extend(shares.map(|share| format!("{:.0}", share.as_f64().unwrap())));
-        }
-        expected.push(format!("{:.0}", row["misplaced_percent"].as_f64().unwrap()));
+            shares.map(|share| format!("{:.0}", share.as_f64().unwrap())).collect()
+        };
+        let whole = |key: &str| format!("{:.0}", row[key].as_f64().unwrap());
+        expected.extend(["published_percent", "mean_percent"].into_iter().flat_map(shares));
+        let range = [whole("misplaced_least_percent"), whole("misplaced_greatest_percent")];
+        expected.extend([
+            whole("misplaced_percent"),
+            format!("({}", range[0]),
+            "to".into(),
+            format!("{})", range[1]),
+        ]);
+        expected.extend(["least_percent", "greatest_percent"].into_iter().flat_map(shares));
         let cells = cells(&text, &[sending, &depth]);
         assert_eq!(cells[..expected.len()], expected, "{text}");
     }
+    let text = text.replace("\n  ", " ");
     for explanation in json["paper"]["explanations"].as_array().unwrap() {
         let percent = explanation["misplaced_percent"].as_f64().unwrap();
         let sentence = format!("{} {percent:.0} %", explanation["sending"].as_str().unwrap());
@@ -436,6 +447,7 @@ fn a_run_that_the_time_limit_ended_says_so() {
     let text = succeed(env!("CARGO_BIN_EXE_roundtrip"), &[&["simulate"][..], &limited].concat());
     let expected =
         format!("only {done} of 2 000 operations: the limit of simulated time, 10 s, ended the run");
+    let text = text.replace("\n  ", " ");
     assert!(text.contains(&expected), "{text}");
     // The advice works.
     let advice = text.split("--set ").nth(1).unwrap().split_whitespace().next().unwrap();
