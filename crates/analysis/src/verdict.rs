@@ -34,7 +34,7 @@ pub use coming::Coming;
 pub(crate) use cork::KINDS as DOUBTFUL;
 pub use evidence::Evidence;
 pub use judge::{Judgement, WEIGHT_MIN, judge};
-pub use remedy::Remedy;
+pub use remedy::{Remedy, remedies};
 
 /// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

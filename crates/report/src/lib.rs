@@ -8,6 +8,7 @@ pub mod chart;
 mod closure_text;
 pub mod dataset;
 pub mod experiment_text;
+pub mod explain;
 pub mod fio;
 pub mod host_text;
 pub mod ladder;

@@ -109,9 +109,10 @@ pub(crate) struct AnalyzeArgs {
     /// Show tables with all columns, wider than 80
     #[arg(long)]
     wide: bool,
-    /// Explain each verdict: what it rests on, its frames, and the remedies for each system
-    #[arg(long)]
-    explain: bool,
+    /// Explain each verdict: what it rests on, its frames, and the remedies for each system; with =KIND, such as =delayed_ack, say what a
+    /// cause is and what mends it, without a capture
+    #[arg(long, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    explain: Option<String>,
     /// Print the result as JSON on stdout
     #[arg(long)]
     json: bool,
@@ -181,12 +182,20 @@ impl ByArg {
 
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
+    if let Some(kind) = args.explain.as_deref().filter(|kind| !kind.is_empty()) {
+        let text = ::report::explain::cause(kind).ok_or_else(|| {
+            let known = ::report::explain::kinds().join(", ");
+            Failure::Usage(anyhow!("no cause is called {kind}: {known}"))
+        })?;
+        print_line(text);
+        return Ok(ExitCode::SUCCESS);
+    }
     let paths = if args.each { Vec::new() } else { paths(args)? };
     let printed = Shown {
         detail: args.by.map(ByArg::detail),
         slowest: args.slowest.is_some(),
         wide: args.wide,
-        explain: args.explain,
+        explain: args.explain.is_some(),
     };
     let named = [
         ("--annotate", args.annotate.as_ref()),

@@ -198,3 +198,20 @@ fn pages_and_completions_have_every_verb_that_help_shows() {
     // Hidden verbs are for programs.
     assert!(!man.join("roundtrip-study-client.1").exists() && !bash.contains("study-client"));
 }
+
+/// A cause is explained without a capture; with one, each verdict is; and a name that is none is refused with those that are.
+#[test]
+fn a_cause_is_explained_without_a_capture() {
+    let output = roundtrip().args(["analyze", "--explain=delayed_ack"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text.starts_with("delayed ACK: full segments") && text.contains("Remedies"), "{text}");
+    assert!(text.contains("Windows: TcpAckFrequency=1"), "{text}");
+    let output = roundtrip().args(["analyze", "--explain=rain"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("header_body_apart"), "{error}");
+    // Without a name it is of a capture, which is missing.
+    let output = roundtrip().args(["analyze", "--explain"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("name a capture file"), "{error}");
+}

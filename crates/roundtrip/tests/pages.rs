@@ -202,3 +202,84 @@ fn an_analysis_is_put_together_with_what_was_kept_of_it() {
     assert_eq!(reports(&page("b.json a.profile")), (2, true));
     assert_eq!(reports(&page("a.json b.json a.profile")).0, 2);
 }
+
+/// A value of a result, replaced by another one that JSON can have.
+fn mutate(value: &mut Value, random: &mut fastrand::Rng) {
+    let nested = |value: &Value| matches!(value, Value::Array(all) if !all.is_empty()) || value.is_object();
+    // Down to a value at random; now and then a whole part.
+    if nested(value) && random.u8(..) > 12 {
+        match value {
+            Value::Array(all) => {
+                let at = random.usize(..all.len());
+                return mutate(&mut all[at], random);
+            }
+            Value::Object(all) if !all.is_empty() => {
+                let at = random.usize(..all.len());
+                return all.iter_mut().nth(at).into_iter().for_each(|(_, value)| mutate(value, random));
+            }
+            _ => {}
+        }
+    }
+    let number = |of: f64| serde_json::Number::from_f64(of).map_or(Value::Null, Value::Number);
+    *value = match (random.u8(..11), &*value) {
+        (0, _) => Value::Null,
+        (1, _) => number(-1.0),
+        (2, _) => number(1e300),
+        (3, _) => 0.into(),
+        (4, _) => u64::MAX.into(),
+        (5, _) => i64::MIN.into(),
+        (6, _) => "x".repeat(5000).into(),
+        (7, _) => json!([]),
+        (8, _) => json!({}),
+        (9, Value::Array(all)) => all.iter().cycle().take(all.len() * 50).cloned().collect(),
+        (_, Value::Number(own)) => number(own.as_f64().unwrap_or(1.0) * -1e9),
+        (_, other) => json!([other]),
+    };
+}
+
+/// Results with wrong values are refused with a word, or shown; none ends the program otherwise, and none is endless.
+#[test]
+fn mutants_of_results_are_refused_or_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    run(at, "simulate --iodepth 2 --operations 150 --pcapng a.pcapng", &[]);
+    let study = json!({
+        "plan": {}, "stanzas": [{"queue_depth": 1, "block_size_bytes": 512, "policy": "nodelay", "completed": 9, "iops": 9.0,
+        "rtt_us": 1.0, "breakdown": {"terms": [{"terms": "SP+SK", "mean_us": 1.0}]}}]
+    });
+    let profile = run(at, "analyze a.pcapng --json --save ./a.profile", &[]);
+    let kept = zstd::decode_all(&*std::fs::read(at.join("a.profile")).unwrap()).unwrap();
+    let results = [
+        ("report", profile),
+        ("report", String::from_utf8(kept.clone()).unwrap()),
+        ("report", run(at, "compare a.pcapng a.pcapng --json", &[])),
+        ("report", run(at, "simulate --iodepth 1,2 --operations 100 --json", &[])),
+        ("compare", String::from_utf8(kept).unwrap()),
+        ("compare", run(at, "simulate --sweep seed=1,2 --operations 100 --json", &[])),
+        ("compare", study.to_string()),
+    ];
+    let mut random = fastrand::Rng::with_seed(27);
+    let (mut refused, mut shown) = (0, 0);
+    for (verb, text) in results {
+        let whole: Value = serde_json::from_str(&text).unwrap();
+        std::fs::write(at.join("whole.json"), &text).unwrap();
+        for _ in 0..30 {
+            let mut mutant = whole.clone();
+            mutate(&mut mutant, &mut random);
+            std::fs::write(at.join("mutant.json"), mutant.to_string()).unwrap();
+            let arguments: &[&str] = match verb {
+                "report" => &["report", "mutant.json", "-o", "page.html"],
+                _ => &["compare", "whole.json", "mutant.json"],
+            };
+            let output = roundtrip().current_dir(at).args(arguments).output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            match output.status.code() {
+                Some(2) => refused += 1,
+                Some(0 | 1) => shown += 1,
+                other => panic!("{other:?}: {error}: {mutant}"),
+            }
+            assert!(!error.contains("panicked"), "{error}: {mutant}");
+        }
+    }
+    assert!(refused > 20 && shown > 20, "{refused} refused, {shown} shown");
+}

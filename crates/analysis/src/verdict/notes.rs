@@ -59,11 +59,17 @@ fn waits(case: &Case<'_>, found: &mut Found) {
         let (operations, ns) = found.claim(case, &open);
         let us = ns as f64 / 1000.0;
         let text = format!(
-            "{operations} operations waited {why}, {} in all: too seldom, or too differently, for a verdict on the cause",
+            "{} waited {why}, {} in all: too seldom, or too differently, for a verdict on the cause",
+            told(operations),
             duration(us)
         );
         found.notes.push(case.verdict(kind, operations, us, Frames::default(), text, None));
     }
+}
+
+/// So many operations.
+fn told(operations: u64) -> String {
+    format!("{operations} operation{}", if operations == 1 { "" } else { "s" })
 }
 
 /// The part of the excess that passed until the first byte.
@@ -84,7 +90,8 @@ fn varying(case: &Case<'_>, found: &mut Found) {
     let place = if is_seen { "at the server" } else { "at the server, or on the way to it and back" };
     let us = left_ns as f64 / 1000.0;
     let text = format!(
-        "the time until the first byte varies {place}: {operations} operations took {} longer in all than is typical of their kind",
+        "the time until the first byte varies {place}: {} took {} longer in all than is typical of their kind",
+        told(operations),
         duration(us)
     );
     found.rest_ns += left_ns;

@@ -338,7 +338,8 @@ const CAPTURE: &[(&str, &str)] = &[
 ];
 
 /// The remedies of a verdict.
-pub(super) fn remedies(kind: VerdictKind) -> Vec<Remedy> {
+#[must_use]
+pub fn remedies(kind: VerdictKind) -> Vec<Remedy> {
     let lists: &[&[(&str, &str)]] = match kind {
         VerdictKind::HeaderBodyApart => &[ONE_WRITE, NODELAY],
         VerdictKind::NagleDelayedAck | VerdictKind::AckClocked => &[NODELAY],

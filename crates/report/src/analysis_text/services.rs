@@ -114,11 +114,13 @@ pub(super) fn sentence(row: &ServiceRow) -> String {
     let mostly = row.largest_part.map_or(String::new(), |largest| {
         format!("; {:.0} % of it in the part \"{}\"", largest.share * 100.0, largest.part.name())
     });
+    let place = match &row.service {
+        Some(service) => format!("{} at {service}", named(row)),
+        None => "services beyond those that are told apart".to_owned(),
+    };
     format!(
-        "Most time ({:.0} %) is in {} at {}: {} ({} a second), p50 {} us, p99 {} us{mostly}.",
+        "Most time ({:.0} %) is in {place}: {} ({} a second), p50 {} us, p99 {} us{mostly}.",
         time_share * 100.0,
-        named(row),
-        row.service.as_deref().unwrap_or("others"),
         counted(operations, "operation"),
         per_second(rate),
         us(p50_us),
