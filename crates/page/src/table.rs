@@ -67,6 +67,8 @@ pub struct Cell {
     /// Where its number is in the JSON of the result.
     at: Option<String>,
     mark: Mark,
+    /// Lengths one behind the other, of a whole of one: drawn instead of the text, which is read out.
+    lengths: Vec<f64>,
 }
 
 /// What stands out.
@@ -85,7 +87,13 @@ impl Cell {
     /// A cell with a number whose place in the JSON of the result is this JSON pointer.
     #[must_use]
     pub fn at(text: impl Into<String>, pointer: impl Into<String>) -> Self {
-        Self { text: text.into(), at: Some(pointer.into()), mark: Mark::None }
+        Self { text: text.into(), at: Some(pointer.into()), ..Self::default() }
+    }
+
+    /// A cell with lengths one behind the other, of a whole of one; `text` says the same.
+    #[must_use]
+    pub fn lengths(text: impl Into<String>, lengths: Vec<f64>) -> Self {
+        Self { text: text.into(), lengths, ..Self::default() }
     }
 
     /// The cell, marked.
@@ -165,7 +173,20 @@ impl Table {
                 if let Some(at) = &cell.at {
                     let _ = write!(to.out, " data-at=\"{}\"", escape(at));
                 }
-                let _ = write!(to.out, ">{}</td>", escape(&cell.text));
+                if cell.lengths.is_empty() {
+                    let _ = write!(to.out, ">{}</td>", escape(&cell.text));
+                    continue;
+                }
+                let _ = write!(
+                    to.out,
+                    "><span class=\"ladder\" role=\"img\" aria-label=\"{}\">",
+                    escape(&cell.text)
+                );
+                for length in &cell.lengths {
+                    let _ =
+                        write!(to.out, "<i style=\"width:{:.1}%\"></i>", (length * 100.0).clamp(0.0, 100.0));
+                }
+                to.out.push_str("</span></td>");
             }
             to.out.push_str("</tr>");
         }

@@ -240,12 +240,23 @@ fn slowest(result: &AnalysisResult, unit: Unit, report: &mut Report) {
         lines: vec![line],
         heat: None,
     };
+    let longest_us = result.slowest.iter().map(|row| row.whole_us).fold(0.0, f64::max);
     let rows = result.slowest.iter().enumerate().map(|(index, row)| {
         let [first, last] = row.frames;
         let at = |key: &str| format!("/slowest/{index}/{key}");
         let before =
             row.first_byte_us.map_or_else(Cell::default, |us| Cell::at(unit.text(us), at("first_byte_us")));
         let after = row.first_byte_us.map_or_else(String::new, |us| unit.text((row.whole_us - us).max(0.0)));
+        let first_us = row.first_byte_us.unwrap_or(row.whole_us).min(row.whole_us);
+        let share = |us: f64| if longest_us > 0.0 { us / longest_us } else { 0.0 };
+        let ladder = Cell::lengths(
+            format!(
+                "{} until the first byte, {} from then on",
+                unit.text(first_us),
+                unit.text(row.whole_us - first_us)
+            ),
+            vec![share(first_us), share(row.whole_us - first_us)],
+        );
         Row {
             cells: vec![
                 row.service.as_deref().unwrap_or("others").into(),
@@ -255,6 +266,7 @@ fn slowest(result: &AnalysisResult, unit: Unit, report: &mut Report) {
                 Cell::at(unit.text(row.whole_us), at("whole_us")),
                 before,
                 after.into(),
+                ladder,
                 format!("frame.number >= {first} && frame.number <= {last} && tcp").into(),
             ],
             id: Some(id(index)),
@@ -275,6 +287,7 @@ fn slowest(result: &AnalysisResult, unit: Unit, report: &mut Report) {
             Column::number("whole"),
             Column::number("until the first byte"),
             Column::number("from then on"),
+            Column::text("ladder: until the first byte, from then on"),
             Column::text("its packets"),
         ],
         rows: rows.collect(),
