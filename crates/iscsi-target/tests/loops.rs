@@ -165,7 +165,8 @@ fn equal_connections_are_served_equally() {
         if mean >= f64::from(EACH) {
             break;
         }
-        if mean >= 5.0 {
+        // Whose turn of the round is still to come is behind by a turn, of up to five operations: half of the mean only later on.
+        if mean >= 15.0 {
             looks += 1;
             assert!(*served.iter().min().unwrap() as f64 >= 0.5 * mean, "{mean}: {served:?}");
         }
