@@ -2,8 +2,8 @@
 //!
 //! `operations/day=YYYY-MM-DD/server=ADDRESS_PORT/CAPTURE.parquet` has the operations of a capture by day (UTC) and service, in the form
 //! that Hive gave its name, which Spark, DuckDB and others read; `sketches/CAPTURE.profile` the rates and distributions, which can be
-//! merged; `results/CAPTURE.json` its result. The result is written last: a capture that has one is complete, and a capture whose
-//! analysis was ended by force has none and is analysed anew.
+//! merged; `results/CAPTURE.json` its result. The result is written last: a capture that has it and a sketch is complete; one whose
+//! analysis was ended by force has no result and is analysed anew.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,6 +30,7 @@ const OTHERS: &str = "others";
 const OPERATIONS: &str = "operations";
 const SKETCHES: &str = "sketches";
 const RESULTS: &str = "results";
+const LOCKS: &str = "locks";
 
 /// The part of a dataset that is of one capture.
 #[derive(Debug)]
@@ -117,6 +118,12 @@ impl DatasetWriter {
     #[must_use]
     pub fn sketch(&self) -> PathBuf {
         self.root.join(SKETCHES).join(format!("{}.profile", self.name))
+    }
+
+    /// What is locked by who writes this part.
+    #[must_use]
+    pub fn lock(&self) -> PathBuf {
+        self.root.join(LOCKS).join(&self.name)
     }
 
     /// Adds an operation.

@@ -25,8 +25,9 @@ use crate::{Failure, args, live, outputs, report};
 
 /// Compare two measurements of the same thing: what changed by more than noise, and which part of the time carries it
 ///
-/// Each is a capture, a profile that `analyze --save` kept (a file or a name), a dataset (`analyze --each`), or the result of `bench --json`; or both are studies or results of `simulate --json`, alone or several in a folder, which are repeats; with --interface the
-/// second one is captured now. Exits with 1 if anything differs by more than noise; with --assert, if a condition is broken.
+/// Each is a capture, a profile that `analyze --save` kept (a file or a name), a dataset (`analyze --each`), or the result of
+/// `bench --json`; or both are studies or results of `simulate --json`, alone or several in a folder, which are repeats. With --interface
+/// the second one is captured now. Exits with 1 if anything differs by more than noise; with --assert, if a condition is broken.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip compare before.pcapng after.pcapng\n  \
                         roundtrip analyze --interface eth0 --port 6379 --duration 60s --save tuesday\n  \

@@ -18,9 +18,9 @@ use crate::{Failure, compare, outputs};
 
 /// Make one HTML page of results, which works offline
 ///
-/// A result is the directory of a study or plan, a dataset (`analyze --each`), or what --json wrote: of analyze, bench, simulate, compare or study; or a profile that
-/// `analyze --save` kept (a file or a name). An analysis has its operations over time if its profile is given, too. Several results are
-/// in the page one after another.
+/// A result is the directory of a study or plan, a dataset (`analyze --each`), or what --json wrote: of analyze, bench, simulate, compare
+/// or study; or a profile that `analyze --save` kept (a file or a name). An analysis has its operations over time if its profile is given,
+/// too. Several results are in the page one after another.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip report out/study\n  \
                         roundtrip analyze run.pcapng --json --save run.profile > run.json; roundtrip report run.json run.profile\n  \

@@ -237,6 +237,31 @@ fn one_bad_capture_or_attempt_does_not_spoil_the_dataset() {
     assert_eq!(told["failed"][0]["why"], "not a file", "{told}");
 }
 
+/// Who comes while a capture is analysed waits, and finds it complete.
+#[test]
+fn a_capture_is_analysed_by_one_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    captures(at, 1);
+    json(at, "analyze --each captures --ops data --json");
+    let result = content(&at.join("data/results")).into_keys().next().unwrap();
+    let name = result.file_stem().unwrap().to_str().unwrap();
+    std::fs::rename(&result, at.join("kept")).unwrap();
+    // Another one has it, and completes it a while later.
+    let script = format!("echo; sleep 0.7; cp kept data/results/{name}.json");
+    let mut other = std::process::Command::new("flock")
+        .current_dir(at)
+        .args([&format!("data/locks/{name}"), "sh", "-c", &script])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let told = json(at, "analyze --each captures --ops data --json");
+    assert_eq!((&told["analysed"], &told["complete_before"]), (&0.into(), &1.into()), "{told}");
+    assert!(other.wait().unwrap().success());
+    assert!(content(&at.join("data/locks")).is_empty(), "no lock is left");
+}
+
 /// Captures that differ only in the middle are one name; those that differ at an end are two, also under one name.
 #[test]
 fn captures_of_one_name_from_two_hosts_are_two() {

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use ::compare::Profile;
 use ::report::dataset::DatasetWriter;
@@ -20,6 +22,8 @@ use capture::file::CaptureFile;
 use output::text::wrapped;
 use record::Observed;
 use record::units::counted;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -234,6 +238,7 @@ impl Complete {
 fn capture(path: &Path, root: &Path, options: &Options, stop: &Stop) -> anyhow::Result<(PathBuf, bool)> {
     let name = name(path)?;
     let mut writer = DatasetWriter::new(root, &name);
+    let _claim = Claim::wait(&writer.lock(), stop).context("waiting for another analysis of this capture")?;
     if writer.is_complete() {
         return Ok((writer.sketch(), false));
     }
@@ -261,6 +266,43 @@ fn capture(path: &Path, root: &Path, options: &Options, stop: &Stop) -> anyhow::
     let (path, sketch) = (writer.sketch(), zstd::encode_all(&*text, 0)?);
     writer.finish(&sketch, &serde_json::to_vec(&result)?).context("writing the dataset")?;
     Ok((path, true))
+}
+
+/// A capture that this call alone analyses: others wait, and find it complete.
+struct Claim {
+    path: PathBuf,
+    /// Locked until it is closed.
+    _file: File,
+}
+
+impl Claim {
+    /// Waits until nobody else has it.
+    fn wait(path: &Path, stop: &Stop) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(path.parent().unwrap_or(path))?;
+        loop {
+            let file = File::options().create(true).truncate(false).write(true).open(path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // Who had it before has removed the file: it is of nobody then.
+                Ok(())
+                    if std::fs::metadata(path)
+                        .is_ok_and(|now| file.metadata().is_ok_and(|own| own.ino() == now.ino())) =>
+                {
+                    return Ok(Self { path: path.to_owned(), _file: file });
+                }
+                Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR) if !stop.is_raised() => {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(anyhow!("interrupted")),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 /// The name of a capture in the dataset: its file's, and a digest of its length and its ends, so that captures of one name from several hosts are told
