@@ -247,6 +247,7 @@ fn a_capture_is_analysed_by_one_at_a_time() {
     let result = content(&at.join("data/results")).into_keys().next().unwrap();
     let name = result.file_stem().unwrap().to_str().unwrap();
     std::fs::rename(&result, at.join("kept")).unwrap();
+    std::fs::create_dir_all(at.join("data/locks")).unwrap();
     // Another one has it, and completes it a while later.
     let script = format!("echo; sleep 0.7; cp kept data/results/{name}.json");
     let mut other = std::process::Command::new("flock")
