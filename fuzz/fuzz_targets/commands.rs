@@ -27,6 +27,8 @@ fn disk(serial: &str) -> Disk {
         is_durable: true,
         write_cache: false,
         provisioning: Some(Provisioning { granularity_bytes: 65_536 }),
+        step_bytes: None,
+        best_bytes: None,
         physical_exponent: 3,
         ports: std::sync::Arc::new(scsi::ports::Ports::new(&[1, 2])),
         shared: std::sync::Arc::default(),

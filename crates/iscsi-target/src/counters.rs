@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use scsi::Lun;
+use scsi::log_sense::Processed;
 use serde::Serialize;
 
 use crate::lock::lock;
@@ -110,6 +111,12 @@ impl DiskCounters {
         let latency = &self.latency[operation as usize];
         latency.buckets[bucket].fetch_add(weight, Ordering::Relaxed);
         latency.sum_ns.fetch_add(time.as_nanos() as u64 * weight, Ordering::Relaxed);
+    }
+
+    /// Returns what LOG SENSE calls bytes processed.
+    pub(crate) fn processed(&self) -> Processed {
+        let bytes = |operation: Operation| self.bytes[operation as usize].load(Ordering::Relaxed);
+        Processed { read_bytes: bytes(Operation::Read), written_bytes: bytes(Operation::Write) }
     }
 
     /// Returns what has been counted.

@@ -133,6 +133,7 @@ impl Disks {
         let names = config.names.clone();
         names.check().map_err(wrong)?;
         let version = || env!("CARGO_PKG_VERSION").split('.').take(2).collect::<Vec<_>>().join(".");
+        let limits = config.store.limits();
         Ok(Disk {
             identity: Identity {
                 vendor: names.vendor.unwrap_or_else(|| "RNDTRIP".to_owned()),
@@ -151,10 +152,11 @@ impl Disks {
             is_rotational: config.store.geometry().is_some_and(|geometry| geometry.is_rotational),
             is_durable: self.effects.state.is_some(),
             write_cache: config.store.has_volatile_cache(),
-            provisioning: config
-                .store
-                .granularity_bytes()
+            provisioning: limits
+                .granularity_bytes
                 .map(|granularity_bytes| Provisioning { granularity_bytes }),
+            step_bytes: limits.step_bytes,
+            best_bytes: limits.best_bytes,
             physical_exponent: (config.physical_bytes / config.block_bytes).max(1).ilog2() as u8,
             ports: Arc::new(Ports::new(&self.groups)),
             shared: Arc::default(),

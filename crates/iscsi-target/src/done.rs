@@ -10,6 +10,8 @@ pub(crate) enum Outcome {
     Data(Buffer),
     /// A read that has failed.
     Failed(Sense),
+    /// Parameter data.
+    Answer(Vec<u8>),
     /// Status, sense data and the number of bytes transferred.
     Status(u8, Vec<u8>, u64),
     /// The task was aborted before the job began: no response is sent.

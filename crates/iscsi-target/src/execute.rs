@@ -1,6 +1,7 @@
 //! Execution of planned commands on stores.
 
 mod conclude;
+mod mapped;
 mod write;
 
 pub(crate) use write::DataOut;
@@ -11,7 +12,7 @@ use iscsi::pdu::ScsiCommand;
 use iscsi::replay::{KeptData, ReadOrigin};
 use iscsi::status;
 use iscsi::target::{ReadFailed, TargetConnection};
-use scsi::{Action, Durable, Lun, Plan, Sense};
+use scsi::{Action, Durable, Lun, Plan, Sense, log_sense};
 use store::Operation;
 use store::{Request, Store, StoreError};
 
@@ -26,6 +27,8 @@ use crate::sense::{read_sense, write_sense};
 use crate::table::Table;
 use crate::tasks::Tasks;
 use crate::unit::Unit;
+
+use mapped::Mapped;
 
 impl Table {
     fn store(&self, lun: Lun) -> Option<&dyn Store> {
@@ -97,9 +100,27 @@ impl Table {
                 CommandState::Over
             }
             Plan::MappedStatus { lun, offset_bytes, block_bytes, allocation } => {
-                let Some(store) = self.store(lun) else { return no_lun(command, context) };
-                mapped_status(store, offset_bytes, block_bytes, scratch);
-                scratch.truncate(allocation);
+                let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
+                let from = Mapped { offset_bytes, block_bytes, allocation };
+                if unit.store.may_wait(Operation::Map)
+                    && let Some(share) = context.tasks.jobs.room(0)
+                    && let Some(job) = context.job(command, lun, false)
+                {
+                    let store = Arc::clone(&unit.store);
+                    context.tasks.jobs.begin(job, Room { unit, share: Some(share), bytes: 0 }, move || {
+                        Outcome::Answer(mapped::status(&*store, from))
+                    });
+                    return CommandState::Pending;
+                }
+                context.answer(command, &mapped::status(&*unit.store, from));
+                CommandState::Over
+            }
+            Plan::Log { lun, request } => {
+                let (Some(unit), Some(disk)) = (self.unit(lun), self.luns.0.get(&lun)) else {
+                    return no_lun(command, context);
+                };
+                log_sense::page(&request, &disk.shared.log, unit.counters.processed(), scratch);
+                scratch.truncate(request.allocation);
                 context.answer(command, scratch);
                 CommandState::Over
             }
@@ -163,6 +184,7 @@ impl Table {
                     read.chunk_ended(outcome);
                 }
             }
+            Outcome::Answer(data) => context.answer(&job.command, &data),
             Outcome::Aborted => {}
         }
     }
@@ -308,6 +330,7 @@ fn is_long(plan: &Plan) -> bool {
         Plan::Medium { action, .. } => match action {
             Action::Fill { length_bytes, .. } | Action::Compare { length_bytes, .. } => *length_bytes,
             Action::Unmap { ranges } => ranges.iter().map(|range| range.length_bytes).sum(),
+            Action::SelfTest { .. } => 0,
             Action::WriteAtomic { data, .. } | Action::Or { data, .. } => data.len() as u64,
             Action::CompareAndWrite { expected, data, .. } => (expected.len() + data.len()) as u64,
         },
@@ -336,26 +359,3 @@ impl From<StoreError> for Unread {
         Self::Failed(error)
     }
 }
-
-/// GET LBA STATUS parameter data (SBC-3 5.6.2): runs of mapped and unmapped blocks.
-fn mapped_status(store: &dyn Store, offset_bytes: u64, block_bytes: u32, out: &mut Vec<u8>) {
-    out.extend_from_slice(&[0; 8]);
-    let (mut at, block) = (offset_bytes, u64::from(block_bytes.max(1)));
-    for _ in 0..MAPPED_RUNS_MAX {
-        if at >= store.size_bytes() {
-            break;
-        }
-        let (is_mapped, run_bytes) = store.is_mapped(at);
-        let blocks = (run_bytes / block).clamp(1, u64::from(u32::MAX));
-        out.extend_from_slice(&(at / block).to_be_bytes());
-        out.extend_from_slice(&(blocks as u32).to_be_bytes());
-        // 0: mapped; 1: deallocated.
-        out.extend_from_slice(&[u8::from(!is_mapped), 0, 0, 0]);
-        at += blocks * block;
-    }
-    let length = (out.len() - 4) as u32;
-    out[..4].copy_from_slice(&length.to_be_bytes());
-}
-
-/// Most LBA status descriptors in one response.
-const MAPPED_RUNS_MAX: usize = 64;

@@ -91,6 +91,10 @@ pub(crate) struct SeenDisk {
     block_bytes: u32,
     physical_exponent: u8,
     granularity_bytes: Option<u32>,
+    #[serde(default)]
+    step_bytes: Option<u32>,
+    #[serde(default)]
+    best_bytes: Option<u32>,
     read_only: bool,
     removable: bool,
     is_rotational: bool,
@@ -145,6 +149,8 @@ impl SeenDisk {
                 block_bytes: disk.block_bytes,
                 physical_exponent: disk.physical_exponent,
                 granularity_bytes: disk.provisioning.map(|thin| thin.granularity_bytes),
+                step_bytes: disk.step_bytes,
+                best_bytes: disk.best_bytes,
                 read_only: disk.read_only,
                 removable: disk.removable,
                 is_rotational: disk.is_rotational,

@@ -12,6 +12,7 @@ const PIECE_BYTES: u64 = 256 << 10;
 /// Executes an action. Atomic actions hold `atomic_lock` exclusively.
 pub(crate) fn act(store: &dyn Store, atomic_lock: &RwLock<()>, action: Action) -> Result<(), Sense> {
     let failed = |error: StoreError| write_sense(&error);
+    let is_used_by_others = store.limits().step_bytes.is_some();
     let shared = || atomic_lock.read();
     let alone = || atomic_lock.write();
     let write = |offset, data: &[u8], fua| {
@@ -20,6 +21,9 @@ pub(crate) fn act(store: &dyn Store, atomic_lock: &RwLock<()>, action: Action) -
     match action {
         Action::Fill { offset_bytes, length_bytes, block } => {
             let _shared = shared();
+            if block.iter().all(|&byte| byte == 0) {
+                return store.zero(offset_bytes, length_bytes).map_err(failed);
+            }
             let whole = PIECE_BYTES.max(block.len() as u64).min(length_bytes);
             let piece: Vec<u8> = block.iter().copied().cycle().take(whole as usize).collect();
             let mut done = 0;
@@ -39,35 +43,77 @@ pub(crate) fn act(store: &dyn Store, atomic_lock: &RwLock<()>, action: Action) -
         }
         Action::WriteAtomic { offset_bytes, data, fua } => {
             let _alone = alone();
+            if is_used_by_others {
+                return replace(store, offset_bytes, data.len(), fua, |there| there.copy_from_slice(&data));
+            }
             write(offset_bytes, &data, fua).map_err(failed)
         }
         Action::CompareAndWrite { offset_bytes, expected, data, fua } => {
             let _alone = alone();
-            // A store shared with other targets must provide the operation itself: the lock excludes only this target.
-            match store.compare_and_write(offset_bytes, &expected, &data).map_err(failed)? {
-                Some(same) if same == expected.len() && fua => store.flush().map_err(failed),
-                Some(same) if same == expected.len() => Ok(()),
-                Some(same) => Err(Sense::miscompare(same as u64)),
-                None => {
-                    compare(store, offset_bytes, expected.len() as u64, &expected)?;
-                    write(offset_bytes, &data, fua).map_err(failed)
-                }
+            // The lock excludes only this target: a store that others use has the operation itself.
+            if is_used_by_others {
+                store.compare_and_write(offset_bytes, &expected, &data).map_err(failed)?;
+                return if fua { store.flush().map_err(failed) } else { Ok(()) };
             }
+            compare(store, offset_bytes, expected.len() as u64, &expected)?;
+            write(offset_bytes, &data, fua).map_err(failed)
         }
         Action::Compare { offset_bytes, length_bytes, expected } => {
             compare(store, offset_bytes, length_bytes, &expected)
         }
+        Action::SelfTest { ranges } => {
+            let _shared = shared();
+            for range in ranges {
+                let mut there = vec![0; range.length_bytes as usize];
+                store.read_at(range.offset_bytes, &mut there).map_err(|error| {
+                    tracing::warn!(%error, "the self-test failed");
+                    Sense::FAILED_SELF_TEST
+                })?;
+            }
+            Ok(())
+        }
         Action::Or { offset_bytes, data, fua } => {
             let _alone = alone();
+            let or = |there: &mut [u8]| there.iter_mut().zip(&data).for_each(|(byte, bits)| *byte |= bits);
+            if is_used_by_others {
+                return replace(store, offset_bytes, data.len(), fua, or);
+            }
             let mut there = vec![0; data.len()];
             store.read_at(offset_bytes, &mut there).map_err(|error| read_sense(&error))?;
-            for (byte, bits) in there.iter_mut().zip(&data) {
-                *byte |= bits;
-            }
+            or(&mut there);
             write(offset_bytes, &there, fua).map_err(failed)
         }
     }
 }
+
+/// Replaces a range by what `change` makes of it, atomically for all users of a store that compares and writes in one step: reads, and
+/// writes if nobody has written meanwhile.
+fn replace(
+    store: &dyn Store,
+    offset_bytes: u64,
+    length: usize,
+    fua: bool,
+    change: impl Fn(&mut [u8]),
+) -> Result<(), Sense> {
+    let mut there = vec![0; length];
+    for _ in 0..ATTEMPTS_MAX {
+        store.read_at(offset_bytes, &mut there).map_err(|error| read_sense(&error))?;
+        let mut new = there.clone();
+        change(&mut new);
+        match store.compare_and_write(offset_bytes, &there, &new) {
+            Ok(()) if fua => return store.flush().map_err(|error| write_sense(&error)),
+            Ok(()) => return Ok(()),
+            Err(StoreError::Miscompare(_)) => {}
+            Err(error) => return Err(write_sense(&error)),
+        }
+    }
+    Err(CONTENDED)
+}
+
+/// Most attempts of [`replace`]: each that fails means that another one has succeeded.
+const ATTEMPTS_MAX: usize = 1000;
+/// ABORTED COMMAND: the initiator tries again.
+const CONTENDED: Sense = Sense::new(SenseKey::AbortedCommand, 0x00, 0x00);
 
 /// One end of a copy.
 #[derive(Clone, Copy)]

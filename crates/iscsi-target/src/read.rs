@@ -184,7 +184,9 @@ impl Read {
                 self.chunk = Some(Chunk { from, data: Data::Read(Arc::new(held)) });
             }
             Outcome::Failed(sense) => self.failed = Some(sense),
-            Outcome::Status(..) | Outcome::Aborted => self.failed = Some(Sense::READ_ERROR),
+            Outcome::Status(..) | Outcome::Answer(_) | Outcome::Aborted => {
+                self.failed = Some(Sense::READ_ERROR);
+            }
         }
     }
 
@@ -301,7 +303,7 @@ impl Read {
             // Memory is borrowed for the whole rest of the response if the budget covers the copies that concurrent
             // writers must make: the response is then a consistent snapshot. Writers to a file copy nothing.
             let whole = self.sequence.transfer_bytes() - at;
-            let copies = |bytes: u32| copied_bytes(store.granularity_bytes(), offset, bytes);
+            let copies = |bytes: u32| copied_bytes(store.limits().granularity_bytes, offset, bytes);
             let claims = |bytes: u32| jobs.claim_dispensable(copies(bytes)).map(|share| (Some(share), bytes));
             let borrowed = if may_wait {
                 Some((None, chunk_bytes))

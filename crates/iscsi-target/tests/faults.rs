@@ -429,3 +429,30 @@ fn waiting_for_a_slow_disk_costs_no_cpu() {
         );
     }
 }
+
+#[test]
+fn log_pages_and_the_self_test_tell_what_failed() {
+    let log = |client: &mut Client, page: u8| {
+        let answer = client.read(0, &[0x4d, 0, 0x40 | page, 0, 0, 0, 0, 1, 0, 0], 256);
+        assert_eq!(answer.1, 0, "{answer:?}");
+        let counters = answer.0[4..].chunks_exact(12);
+        counters.map(|one| u64::from_be_bytes(one[4..12].try_into().unwrap())).collect::<Vec<_>>()
+    };
+    const SELF_TEST: [u8; 6] = [0x1d, 4, 0, 0, 0, 0];
+    let (_target, mut client) = serve(Arc::new(Ram::new(1 << 20)));
+    assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
+    assert_eq!(write(&mut client, 9, 0), (0, 0, 0));
+    assert_eq!(sense(&client.read(0, &SELF_TEST, 0)), (0, 0, 0));
+    // What a connection counts is added to the disk's counters some 20 times a second.
+    let begun = Instant::now();
+    while log(&mut client, 3)[1] < 512 && begun.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!((log(&mut client, 3), log(&mut client, 2)), (vec![0, 512, 0], vec![0, 512, 0]));
+    // The last block cannot be read.
+    let last = (1 << 20) - 512..1 << 20;
+    let (_target, mut client) = serve(failing(Operation::Read, Fault::Medium, last));
+    assert_eq!(sense(&client.read(0, &SELF_TEST, 0)), (4, 0x3e, 3));
+    assert_eq!(sense(&client.read(0, &[0x28, 0, 0, 0, 7, 0xff, 0, 0, 1, 0], 512)), MEDIUM_READ);
+    assert_eq!((log(&mut client, 3)[2], log(&mut client, 2)[2], log(&mut client, 6)[0]), (1, 0, 1));
+}

@@ -15,7 +15,7 @@ use iscsi::opcode::target as opcode;
 use iscsi_target::LunConfig;
 use store::Operation;
 use store::layer::{Hook, Layered};
-use store::{Done, Ended, Ram, Request, Store, StoreError, Ticket, request};
+use store::{Done, Ended, Limits, Ram, Request, Store, StoreError, Ticket, request};
 
 /// The latency of an operation.
 const JOURNEY: Duration = Duration::from_millis(60);
@@ -31,7 +31,8 @@ struct Remote {
     /// Operations never complete.
     is_cut: bool,
     /// The lock for atomic operations of all its users.
-    step: Mutex<()>,
+    step: Arc<Mutex<()>>,
+    step_bytes: Option<u32>,
 }
 
 impl Remote {
@@ -43,7 +44,8 @@ impl Remote {
             under_way_most: AtomicUsize::new(0),
             cancelled: Arc::default(),
             is_cut,
-            step: Mutex::default(),
+            step: Arc::default(),
+            step_bytes: None,
         }
     }
 
@@ -99,13 +101,24 @@ impl Store for Remote {
         drop(journeys);
         let weak = Arc::downgrade(&self.journeys);
         if !self.is_cut {
-            let (weak, there) = (weak.clone(), Arc::clone(&self.there));
+            let (weak, there, step) = (weak.clone(), Arc::clone(&self.there), Arc::clone(&self.step));
             std::thread::spawn(move || {
                 std::thread::sleep(JOURNEY);
                 Self::end(&weak, id, |request| match request {
                     Request::Read { offset, buffer } => there.read_at(*offset, buffer),
                     Request::Write { offset, data, .. } => there.write_at(*offset, data),
-                    Request::Discard { offset, length } => there.discard(*offset, *length),
+                    Request::Discard { offset, length } | Request::Zero { offset, length } => {
+                        there.discard(*offset, *length)
+                    }
+                    Request::CompareAndWrite { offset, expected, data } => {
+                        let _alone = step.lock().unwrap();
+                        let mut now = vec![0; expected.len()];
+                        there.read_at(*offset, &mut now)?;
+                        match now.iter().zip(&*expected).position(|(a, b)| a != b) {
+                            Some(at) => Err(StoreError::Miscompare(at as u64)),
+                            None => there.write_at(*offset, data),
+                        }
+                    }
                     Request::Flush => Ok(()),
                 });
             });
@@ -117,20 +130,12 @@ impl Store for Remote {
             }
         })
     }
-    fn compare_and_write(
-        &self,
-        offset: u64,
-        expected: &[u8],
-        data: &[u8],
-    ) -> Result<Option<usize>, StoreError> {
-        let _alone = self.step.lock().unwrap();
-        let mut there = vec![0; expected.len()];
-        self.there.read_at(offset, &mut there)?;
-        let same = there.iter().zip(expected).take_while(|(a, b)| a == b).count();
-        if same == expected.len() {
-            self.there.write_at(offset, data)?;
-        }
-        Ok(Some(same))
+    fn limits(&self) -> Limits {
+        Limits { step_bytes: self.step_bytes, ..Limits::default() }
+    }
+    fn compare_and_write(&self, offset: u64, expected: &[u8], data: &[u8]) -> Result<(), StoreError> {
+        let expected = expected.to_vec();
+        request::wait_for(self, Request::CompareAndWrite { offset, expected, data: data.into() }).outcome
     }
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         self.there.resize(size_bytes)
@@ -218,7 +223,7 @@ fn reset_waits_for_in_flight_writes_of_other_sessions() {
 
 #[test]
 fn two_targets_share_a_store_and_its_atomic_operations() {
-    let store = Arc::new(Remote::new(false));
+    let store = Arc::new(Remote { step_bytes: Some(512), ..Remote::new(false) });
     let targets = [(); 2].map(|()| start(vec![lun(&store)], |_| ()));
     // Four sessions increment a counter in one block with COMPARE AND WRITE.
     std::thread::scope(|scope| {

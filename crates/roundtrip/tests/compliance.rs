@@ -73,6 +73,8 @@ fn reported() -> BTreeSet<String> {
         is_durable: true,
         write_cache: false,
         provisioning: Some(Provisioning { granularity_bytes: 4096 }),
+        step_bytes: None,
+        best_bytes: None,
         physical_exponent: 0,
         ports: std::sync::Arc::default(),
         shared: std::sync::Arc::default(),

@@ -13,6 +13,7 @@ pub mod opcode {
     pub const RELEASE_6: u8 = 0x17;
     pub const MODE_SENSE_6: u8 = 0x1a;
     pub const START_STOP_UNIT: u8 = 0x1b;
+    pub const SEND_DIAGNOSTIC: u8 = 0x1d;
     pub const PREVENT_ALLOW_MEDIUM_REMOVAL: u8 = 0x1e;
     pub const READ_CAPACITY_10: u8 = 0x25;
     pub const READ_10: u8 = 0x28;
@@ -25,6 +26,7 @@ pub mod opcode {
     pub const WRITE_SAME_10: u8 = 0x41;
     pub const UNMAP: u8 = 0x42;
     pub const SANITIZE: u8 = 0x48;
+    pub const LOG_SENSE: u8 = 0x4d;
     pub const MODE_SELECT_10: u8 = 0x55;
     pub const RESERVE_10: u8 = 0x56;
     pub const RELEASE_10: u8 = 0x57;

@@ -76,6 +76,17 @@ pub enum Command {
     ModeSense(ModeSense),
     /// MODE SELECT (6) and (10).
     ModeSelect(ModeSelect),
+    /// LOG SENSE.
+    LogSense(LogSense),
+    /// SEND DIAGNOSTIC.
+    SendDiagnostic {
+        /// SELF-TEST CODE: a test other than the default one.
+        code: u8,
+        /// SELFTEST: the default self-test.
+        self_test: bool,
+        /// PARAMETER LIST LENGTH.
+        parameter_bytes: u16,
+    },
     /// RESERVE (6) and (10).
     Reserve {
         /// Whether the reservation is for a third party or for an extent; both are obsolete.
@@ -271,6 +282,23 @@ pub struct ModeSelect {
     pub parameter_bytes: u16,
 }
 
+/// LOG SENSE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSense {
+    /// SP: the values are saved.
+    pub save: bool,
+    /// PC.
+    pub page_control: u8,
+    /// PAGE CODE.
+    pub page: u8,
+    /// SUBPAGE CODE.
+    pub subpage: u8,
+    /// PARAMETER POINTER: the first parameter that is returned.
+    pub pointer: u16,
+    /// ALLOCATION LENGTH.
+    pub allocation: usize,
+}
+
 /// PERSISTENT RESERVE OUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PersistentReserveOut {
@@ -383,6 +411,19 @@ impl Command {
             opcode::MODE_SENSE_10 => Self::mode_sense(cdb, Form::Long),
             opcode::MODE_SELECT_6 => Self::mode_select(cdb, Form::Short),
             opcode::MODE_SELECT_10 => Self::mode_select(cdb, Form::Long),
+            opcode::LOG_SENSE => Self::LogSense(LogSense {
+                save: cdb[1] & 0x01 != 0,
+                page_control: cdb[2] >> 6,
+                page: cdb[2] & 0x3f,
+                subpage: cdb[3],
+                pointer: be16(cdb, 5),
+                allocation: be16(cdb, 7).into(),
+            }),
+            opcode::SEND_DIAGNOSTIC => Self::SendDiagnostic {
+                code: cdb[1] >> 5,
+                self_test: cdb[1] & 0x04 != 0,
+                parameter_bytes: be16(cdb, 3),
+            },
             opcode::PERSISTENT_RESERVE_IN => {
                 Self::PersistentReserveIn { action: service_action(cdb), allocation: be16(cdb, 7).into() }
             }
@@ -538,6 +579,7 @@ impl Command {
             // Its own rules decide: only a registered nexus can change anything.
             | Self::PersistentReserveOut(_)
             | Self::ReceiveCopyResults { .. }
+            | Self::LogSense(_)
             | Self::ReportTargetPortGroups { .. }
             | Self::ReportSupportedOperationCodes(_)
             | Self::ReportSupportedTaskManagement { .. }
@@ -592,6 +634,7 @@ impl Command {
                 self,
                 Self::ModeSense(_)
                     | Self::ModeSelect(_)
+                    | Self::LogSense(_)
                     | Self::PersistentReserveIn { .. }
                     | Self::PersistentReserveOut(_)
             )

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::cdb::Extent;
 use crate::command::{Command, Transfer};
 use crate::copy_results::{Copies, CopyResult};
+use crate::limits::ATOMIC_BYTES_MAX;
 use crate::loading::Loading;
+use crate::log_sense::LogCounters;
 use crate::mode::{ModeParameters, ModeValues};
 use crate::nexus::Nexus;
 use crate::plan::ByteRange;
@@ -57,6 +59,10 @@ pub struct Disk {
     pub write_cache: bool,
     /// Thin provisioning; `None` for a disk whose blocks are always allocated.
     pub provisioning: Option<Provisioning>,
+    /// Most bytes that its store compares and writes in one step, where others use the data too; `None` if only this target does.
+    pub step_bytes: Option<u32>,
+    /// What transfers are best a multiple of, bytes.
+    pub best_bytes: Option<u32>,
     /// Logical blocks of a physical one, as a power of two: 3 for 512 bytes on 4096.
     pub physical_exponent: u8,
     /// The target ports through which it is reached.
@@ -76,6 +82,8 @@ pub struct Shared {
     pub loading: Loading,
     /// The results of its copies.
     pub copies: Copies,
+    /// What LOG SENSE reports.
+    pub log: LogCounters,
     /// Held while durable state is saved, so that no save overtakes another.
     saving: Mutex<()>,
 }
@@ -162,6 +170,32 @@ impl Disk {
         Self::TRANSFER_BYTES_MAX / self.block_bytes.max(1)
     }
 
+    /// MAXIMUM COMPARE AND WRITE LENGTH, logical blocks; 0 if the command is not supported.
+    #[must_use]
+    pub fn compare_blocks_max(&self) -> u8 {
+        // Its field has one byte.
+        self.step_blocks().map_or(u8::MAX, |blocks| u8::try_from(blocks).unwrap_or(u8::MAX))
+    }
+
+    /// MAXIMUM ATOMIC TRANSFER LENGTH, logical blocks; 0 if there are no atomic writes.
+    #[must_use]
+    pub fn atomic_blocks_max(&self) -> u32 {
+        let own = ATOMIC_BYTES_MAX / self.block_bytes.max(1);
+        self.step_blocks().map_or(own, |blocks| blocks.min(own))
+    }
+
+    /// Most logical blocks that are replaced in one step, where others use the data.
+    fn step_blocks(&self) -> Option<u32> {
+        self.step_bytes.map(|bytes| bytes / self.block_bytes.max(1))
+    }
+
+    /// Whether an extent is replaced in one step, where others use the data: it crosses no multiple of the step.
+    pub(crate) fn is_one_step(&self, extent: Extent) -> bool {
+        let Some(step) = self.step_blocks() else { return true };
+        let last = extent.lba + u64::from(extent.blocks.max(1)) - 1;
+        step > 0 && extent.lba / u64::from(step) == last / u64::from(step)
+    }
+
     /// The bytes of an extent that is entirely on the disk.
     ///
     /// # Errors
@@ -246,6 +280,8 @@ pub(crate) fn example() -> Disk {
         is_durable: false,
         write_cache: false,
         provisioning: None,
+        step_bytes: None,
+        best_bytes: None,
         physical_exponent: 0,
         ports: Arc::default(),
         shared: Arc::default(),

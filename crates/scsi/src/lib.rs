@@ -16,6 +16,7 @@ pub mod disk;
 pub mod inquiry;
 pub mod limits;
 pub mod loading;
+pub mod log_sense;
 pub mod lun;
 pub mod luns;
 mod medium;

@@ -4,8 +4,6 @@
 pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// Most ranges of one UNMAP.
 pub(crate) const UNMAP_RANGES_MAX: u32 = 256;
-/// Most blocks of one COMPARE AND WRITE: its field has one byte.
-pub(crate) const COMPARE_BLOCKS_MAX: u8 = 255;
 /// Most data of one WRITE ATOMIC, bytes.
 pub(crate) const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 /// Most parameters of one PERSISTENT RESERVE OUT, bytes: the TransportID of the longest iSCSI name (223 bytes) with its

@@ -11,8 +11,8 @@ use crate::nexus::{Nexus, UnitAttention};
 use crate::plan::Plan;
 use crate::sense::Sense;
 use crate::{
-    capacity, copy, inquiry, medium, mode_select, mode_sense, report_luns, start_stop, status, supported,
-    transfer, vpd,
+    capacity, copy, inquiry, log_sense, medium, mode_select, mode_sense, report_luns, start_stop, status,
+    supported, transfer, vpd,
 };
 
 /// The disks that an initiator sees, by number.
@@ -139,6 +139,11 @@ impl Luns {
                 0 => Ok(Plan::Status(status::GOOD)),
                 length_bytes => Ok(Plan::Take { lun, length_bytes }),
             },
+            Command::LogSense(request) => {
+                log_sense::check(request)?;
+                Ok(Plan::Log { lun, request: *request })
+            }
+            Command::SendDiagnostic { .. } => medium::self_test(lun, disk, command),
             Command::Reserve { is_partial } => {
                 // Extents and third parties are obsolete (SPC-2 7.21).
                 if *is_partial {
@@ -240,10 +245,14 @@ impl Luns {
         }
     }
 
-    /// Encodes sense data in the format that the Control page of the logical unit selects (D_SENSE).
+    /// Encodes the sense data of a command that fails, in the format that the Control page of the logical unit selects (D_SENSE),
+    /// and counts it for LOG SENSE.
     #[must_use]
     pub fn encode(&self, lun_field: [u8; 8], sense: &Sense) -> Vec<u8> {
         let disk = Lun::decode(lun_field).and_then(|lun| self.0.get(&lun));
+        if let Some(disk) = disk {
+            disk.shared.log.failed(sense);
+        }
         if disk.is_some_and(|disk| disk.shared.mode.values().descriptor_sense) {
             sense.descriptor()
         } else {

@@ -6,7 +6,7 @@
 use crate::cdb::{Extent, be32, be64};
 use crate::command::{Command, Transfer, WriteSame};
 use crate::disk::Disk;
-use crate::limits::{ATOMIC_BYTES_MAX, TAKEN_BYTES_MAX, UNMAP_BLOCKS_MAX, UNMAP_RANGES_MAX};
+use crate::limits::{TAKEN_BYTES_MAX, UNMAP_BLOCKS_MAX, UNMAP_RANGES_MAX};
 use crate::lun::Lun;
 use crate::plan::{Action, ByteRange, Plan};
 use crate::sense::Sense;
@@ -174,6 +174,28 @@ fn sanitize(lun: Lun, disk: &Disk, command: &Command) -> Result<Plan, Sense> {
     }
 }
 
+/// SEND DIAGNOSTIC: the default self-test reads the first and the last block.
+///
+/// # Errors
+/// The sense of another test, or of diagnostic pages, which are none.
+pub(crate) fn self_test(lun: Lun, disk: &Disk, command: &Command) -> Result<Plan, Sense> {
+    let Command::SendDiagnostic { code, self_test, parameter_bytes } = *command else {
+        return Err(Sense::INVALID_OPCODE);
+    };
+    if code != 0 {
+        return Err(Sense::invalid_bit(1, 7));
+    }
+    if parameter_bytes != 0 {
+        return Err(Sense::invalid_field(3));
+    }
+    if !self_test {
+        return Ok(Plan::Status(status::GOOD));
+    }
+    let last = disk.blocks.saturating_sub(1);
+    let ranges = [disk.range(Extent { lba: 0, blocks: 1 })?, disk.range(Extent { lba: last, blocks: 1 })?];
+    Ok(Plan::Medium { lun, action: Action::SelfTest { ranges } })
+}
+
 /// WRITE ATOMIC (16) (SBC-4 5.48).
 fn write_atomic(lun: Lun, disk: &Disk, transfer: &Transfer, boundary: u16) -> Result<Plan, Sense> {
     let length_bytes = disk.transfer(transfer)?.length_bytes;
@@ -184,7 +206,10 @@ fn write_atomic(lun: Lun, disk: &Disk, transfer: &Transfer, boundary: u16) -> Re
     if boundary != 0 {
         return Err(Sense::invalid_field(10));
     }
-    if length_bytes > ATOMIC_BYTES_MAX.into() {
+    if disk.atomic_blocks_max() == 0 {
+        return Err(Sense::INVALID_OPCODE);
+    }
+    if transfer.extent.blocks > disk.atomic_blocks_max() || !disk.is_one_step(transfer.extent) {
         return Err(Sense::invalid_field(12));
     }
     match length_bytes {
@@ -197,6 +222,12 @@ fn compare_and_write(lun: Lun, disk: &Disk, transfer: &Transfer) -> Result<Plan,
     let length_bytes = disk.transfer(transfer)?.length_bytes;
     if disk.is_read_only() {
         return Err(Sense::WRITE_PROTECTED);
+    }
+    if disk.compare_blocks_max() == 0 {
+        return Err(Sense::INVALID_OPCODE);
+    }
+    if transfer.extent.blocks > disk.compare_blocks_max().into() || !disk.is_one_step(transfer.extent) {
+        return Err(Sense::invalid_field(13));
     }
     // No short cut for zero blocks: the data phase reports data that the initiator sends nevertheless.
     Ok(Plan::Take { lun, length_bytes: 2 * length_bytes })
@@ -233,7 +264,10 @@ fn or_write(lun: Lun, disk: &Disk, transfer: &Transfer) -> Result<Plan, Sense> {
     if disk.is_read_only() {
         return Err(Sense::WRITE_PROTECTED);
     }
-    if length_bytes > TAKEN_BYTES_MAX {
+    if disk.atomic_blocks_max() == 0 {
+        return Err(Sense::INVALID_OPCODE);
+    }
+    if length_bytes > TAKEN_BYTES_MAX || !disk.is_one_step(transfer.extent) {
         return Err(Sense::INVALID_FIELD);
     }
     match length_bytes {

@@ -1,5 +1,6 @@
 //! Plans: what is left to do for a command once the logical unit has decided it.
 
+use crate::command::LogSense;
 use crate::lun::Lun;
 use crate::nexus::UnitAttention;
 use crate::reservations::Effects;
@@ -75,6 +76,13 @@ pub enum Plan {
         /// Most bytes of the answer.
         allocation: usize,
     },
+    /// Report a log page (LOG SENSE), with what was read and written so far.
+    Log {
+        /// Which logical unit.
+        lun: Lun,
+        /// The request, which is valid.
+        request: LogSense,
+    },
     /// Copy these ranges one after the other, then record the result (EXTENDED COPY).
     Copy {
         /// The logical unit that received the command.
@@ -136,6 +144,11 @@ pub enum Action {
         data: Vec<u8>,
         /// Not to be acknowledged before it is on stable storage (FUA).
         fua: bool,
+    },
+    /// Read these ranges for the default self-test (SEND DIAGNOSTIC).
+    SelfTest {
+        /// The ranges.
+        ranges: [ByteRange; 2],
     },
     /// Set bits, atomically (ORWRITE).
     Or {

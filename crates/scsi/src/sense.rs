@@ -75,6 +75,8 @@ impl Sense {
     pub const COPY_ABORTED: Sense = Sense::new(SenseKey::CopyAborted, 0x00, 0x00);
     /// INTERNAL TARGET FAILURE.
     pub const INTERNAL_FAILURE: Sense = Sense::new(SenseKey::HardwareError, 0x44, 0x00);
+    /// LOGICAL UNIT FAILED SELF-TEST.
+    pub const FAILED_SELF_TEST: Sense = Sense::new(SenseKey::HardwareError, 0x3e, 0x03);
     /// WRITE PROTECTED.
     pub const WRITE_PROTECTED: Sense = Sense::new(SenseKey::DataProtect, 0x27, 0x00);
     /// UNRECOVERED READ ERROR.

@@ -33,5 +33,8 @@ pub(crate) fn plan(lun: Lun, disk: &Disk, command: &Command) -> Result<Plan, Sen
     if disk.shared.loading.is_ejected() {
         return Err(Sense::NO_MEDIUM);
     }
+    if !start {
+        disk.shared.log.stopped();
+    }
     Ok(if start || no_flush { Plan::Status(status::GOOD) } else { Plan::Flush { lun } })
 }

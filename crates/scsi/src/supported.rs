@@ -43,6 +43,7 @@ const COMMANDS: &[Supported] = &[
     plain(0x17, &[0; 6]),
     plain(0x1a, &[0, 0x08, 0xff, 0xff, 0xff, 0]),
     plain(0x1b, &[0, 0x01, 0, 0x0f, 0xf7, 0]),
+    plain(0x1d, &[0, 0x14, 0, 0, 0, 0]),
     plain(0x1e, &[0, 0, 0, 0, 0x03, 0]),
     plain(0x25, &[0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0x01, 0]),
     plain(0x28, &usage_10(0xfa)),
@@ -56,6 +57,7 @@ const COMMANDS: &[Supported] = &[
     plain(0x42, &[0, 0x01, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]),
     service(0x48, 0x02, &[0, 0xbf, 0, 0, 0, 0, 0, 0, 0, 0]),
     service(0x48, 0x1f, &[0, 0x9f, 0, 0, 0, 0, 0, 0, 0, 0]),
+    plain(0x4d, &[0, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0]),
     plain(0x55, &[0, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
     plain(0x56, &[0; 10]),
     plain(0x57, &[0; 10]),
@@ -109,8 +111,13 @@ const COMMANDS: &[Supported] = &[
 
 /// Whether a disk supports a command.
 fn has(disk: &Disk, command: &Supported) -> bool {
-    // Without thin provisioning there is nothing to unmap, and no status of blocks.
-    disk.provisioning.is_some() || !matches!((command.code, command.action), (0x42, _) | (0x9e, Some(0x12)))
+    match (command.code, command.action) {
+        // Without thin provisioning there is nothing to unmap, and no status of blocks.
+        (0x42, _) | (0x9e, Some(0x12)) => disk.provisioning.is_some(),
+        (0x89, _) => disk.compare_blocks_max() > 0,
+        (0x8b | 0x9c, _) => disk.atomic_blocks_max() > 0,
+        _ => true,
+    }
 }
 
 /// The command timeouts descriptor, without any timeout.

@@ -132,11 +132,14 @@ fn extended(out: &mut Vec<u8>) {
 fn block_limits(disk: &Disk, out: &mut Vec<u8>) {
     let mut data = [0_u8; 60];
     data[4..8].copy_from_slice(&disk.transfer_blocks_max().to_be_bytes());
-    // OPTIMAL TRANSFER LENGTH: one burst of the default MaxBurstLength.
     let block = disk.block_bytes.max(1);
-    data[8..12].copy_from_slice(&((1_u32 << 20) / block).to_be_bytes());
+    // OPTIMAL TRANSFER LENGTH: one burst of the default MaxBurstLength, or what the store says. Its GRANULARITY is no larger.
+    let best = disk.best_bytes.unwrap_or(0);
+    let granularity = u16::try_from(best / block).unwrap_or(0);
+    data[2..4].copy_from_slice(&granularity.to_be_bytes());
+    data[8..12].copy_from_slice(&((1_u32 << 20).max(best) / block).to_be_bytes());
     // WSNZ is 0: WRITE SAME of zero blocks extends to the end of the disk, within the transfer limit.
-    data[1] = limits::COMPARE_BLOCKS_MAX;
+    data[1] = disk.compare_blocks_max();
     if let Some(thin) = disk.provisioning {
         data[16..20].copy_from_slice(&limits::UNMAP_BLOCKS_MAX.to_be_bytes());
         data[20..24].copy_from_slice(&limits::UNMAP_RANGES_MAX.to_be_bytes());
@@ -146,7 +149,7 @@ fn block_limits(disk: &Disk, out: &mut Vec<u8>) {
     }
     data[32..40].copy_from_slice(&u64::from(disk.transfer_blocks_max()).to_be_bytes());
     // MAXIMUM ATOMIC TRANSFER LENGTH; any alignment, any granularity, no boundaries.
-    data[40..44].copy_from_slice(&(limits::ATOMIC_BYTES_MAX / block).to_be_bytes());
+    data[40..44].copy_from_slice(&disk.atomic_blocks_max().to_be_bytes());
     out.extend_from_slice(&data);
 }
 

@@ -285,3 +285,38 @@ fn a_medium_that_is_ejected_while_data_is_on_its_way_is_missed() {
     let luns = luns(&[gone]);
     assert!(!luns.may_read(Lun(0), &common::nexus('a')));
 }
+
+#[test]
+fn a_disk_that_others_use_is_changed_within_a_step_of_its_store() {
+    let of = |step_bytes: u32, block_bytes: u32| {
+        luns(&[scsi::Disk { step_bytes: Some(step_bytes), block_bytes, ..common::disk("shared") }])
+    };
+    let swap = |lba: u8, blocks: u8| [0x89, 0, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, blocks, 0, 0];
+    let of_16 = |code: u8, lba: u8, blocks: u8| [code, 0, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, blocks, 0, 0];
+    let plan = |luns: &scsi::Luns, bytes: &[u8]| common::ask(luns, &mut common::nexus('a'), bytes).0;
+    let sector = of(512, 512);
+    assert!(matches!(plan(&sector, &swap(3, 1)), Plan::Take { length_bytes: 1024, .. }));
+    assert_eq!(plan(&sector, &swap(3, 2)), Plan::Check(Sense::invalid_field(13)));
+    assert!(matches!(plan(&sector, &of_16(0x8b, 3, 1)), Plan::Take { length_bytes: 512, .. }));
+    assert_eq!(plan(&sector, &of_16(0x8b, 3, 2)), Plan::Check(Sense::INVALID_FIELD));
+    // Two blocks of a step of four: not across its end.
+    let four = of(2048, 512);
+    assert!(matches!(plan(&four, &swap(2, 2)), Plan::Take { .. }));
+    assert_eq!(plan(&four, &swap(3, 2)), Plan::Check(Sense::invalid_field(13)));
+    // A step that is shorter than a block is none.
+    let none = of(512, 4096);
+    for command in [swap(0, 1), of_16(0x8b, 0, 1), [0x9c, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]] {
+        assert_eq!(plan(&none, &command), Plan::Check(Sense::INVALID_OPCODE), "{command:x?}");
+    }
+    let listed = common::ask(&none, &mut common::nexus('a'), &[0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0x10, 0]).1;
+    let codes: Vec<u8> = listed[4..].chunks_exact(8).map(|one| one[0]).collect();
+    assert!(
+        codes.contains(&0x8a) && ![0x89, 0x8b, 0x9c].iter().any(|code| codes.contains(code)),
+        "{codes:x?}"
+    );
+    // What the page of limits says is what is accepted.
+    let limits = common::ask(&four, &mut common::nexus('a'), &[0x12, 1, 0xb0, 0, 64, 0]).1;
+    assert_eq!((limits[5], &limits[44..48]), (4, &[0, 0, 0, 4][..]));
+    let limits = common::ask(&none, &mut common::nexus('a'), &[0x12, 1, 0xb0, 0, 64, 0]).1;
+    assert_eq!((limits[5], &limits[44..48]), (0, &[0; 4][..]));
+}

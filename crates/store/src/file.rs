@@ -21,7 +21,9 @@ use crate::operation::Operation;
 use crate::request::{Done, Ended, Ticket};
 use crate::resident::is_resident;
 use crate::uring::{Flight, Landed, Uring};
-use crate::{BORROWED_FILE_BYTES_MIN, Buffer, Geometry, Request, Store, StoreError, check_range};
+use crate::{
+    BORROWED_FILE_BYTES_MIN, Buffer, Geometry, Limits, Request, Store, StoreError, check_range, write_zeros,
+};
 
 /// An alignment that every file system accepts for direct I/O, bytes.
 const FILE_ALIGNMENT: u32 = 4096;
@@ -279,7 +281,7 @@ impl Store for FileStore {
                 }
                 Request::Flush => true,
                 // A file system without holes is written over, and that is more than one operation.
-                Request::Discard { .. } => false,
+                Request::Discard { .. } | Request::Zero { .. } | Request::CompareAndWrite { .. } => false,
             }
     }
 
@@ -349,8 +351,19 @@ impl Store for FileStore {
         self.device.map(|device| device.geometry)
     }
 
-    fn granularity_bytes(&self) -> Option<u32> {
-        Some(GRANULARITY_BYTES)
+    fn limits(&self) -> Limits {
+        Limits { granularity_bytes: Some(GRANULARITY_BYTES), ..Limits::default() }
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        check_range(offset, length as usize, self.size_bytes())?;
+        let mode = FallocateFlags::FALLOC_FL_ZERO_RANGE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let zeroed = match (i64::try_from(offset), i64::try_from(length)) {
+            (Ok(offset), Ok(1..)) => fallocate(&*self.file, mode, offset, length as i64),
+            _ => return Ok(()),
+        };
+        // Not every file system and device has it.
+        zeroed.or_else(|_| write_zeros(self, offset, length))
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {

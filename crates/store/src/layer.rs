@@ -132,18 +132,10 @@ impl<H: Hook + 'static> Store for Layered<H> {
     fn foresee(&self, offset: u64, length: usize) {
         self.inner.foresee(offset, length);
     }
-    fn compare_and_write(
-        &self,
-        offset: u64,
-        expected: &[u8],
-        data: &[u8],
-    ) -> Result<Option<usize>, StoreError> {
-        let mut same = None;
+    fn compare_and_write(&self, offset: u64, expected: &[u8], data: &[u8]) -> Result<(), StoreError> {
         self.pass(Operation::Write, offset, data.len() as u64, || {
-            same = self.inner.compare_and_write(offset, expected, data)?;
-            Ok(())
-        })?;
-        Ok(same)
+            self.inner.compare_and_write(offset, expected, data)
+        })
     }
     fn may_wait(&self, operation: Operation) -> bool {
         self.hook.may_wait(operation) || self.inner.may_wait(operation)
@@ -204,8 +196,11 @@ impl<H: Hook + 'static> Store for Layered<H> {
         let own = self.hook.passed();
         if own.is_empty() { self.inner.statistics() } else { own }
     }
-    fn granularity_bytes(&self) -> Option<u32> {
-        self.inner.granularity_bytes()
+    fn limits(&self) -> crate::Limits {
+        self.inner.limits()
+    }
+    fn zero(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        self.pass(Operation::Discard, offset, length, || self.inner.zero(offset, length))
     }
     fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {
         self.pass(Operation::Discard, offset, length, || self.inner.discard(offset, length))

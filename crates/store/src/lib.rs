@@ -105,19 +105,13 @@ pub trait Store: Send + Sync {
         self.flush()
     }
 
-    /// Compares a range with `expected` and writes `data` there if they are equal, atomically for all users of the data,
-    /// other targets included. Returns how many leading bytes were equal. `None` if the store has no such operation: then
-    /// this target is its only user, and compares and writes under a lock of its own.
+    /// Compares a range with `expected` and writes `data` there if they are equal, in one step for all users of the data,
+    /// other targets included. Only for a store with [`Limits::step_bytes`], and at most that many.
     ///
     /// # Errors
-    /// As [`Store::write_at`].
-    fn compare_and_write(
-        &self,
-        _offset: u64,
-        _expected: &[u8],
-        _data: &[u8],
-    ) -> Result<Option<usize>, StoreError> {
-        Ok(None)
+    /// [`StoreError::Miscompare`] if they are not equal; otherwise as [`Store::write_at`].
+    fn compare_and_write(&self, _offset: u64, _expected: &[u8], _data: &[u8]) -> Result<(), StoreError> {
+        Err(StoreError::NoSteps(self.kind()))
     }
 
     /// Memory for a request of this store.
@@ -184,9 +178,16 @@ pub trait Store: Send + Sync {
         Vec::new()
     }
 
-    /// Bytes that are allocated together, for a store that allocates on write; `None` for one that cannot free memory.
-    fn granularity_bytes(&self) -> Option<u32> {
-        None
+    /// What it does in one step, and what it does best: told to initiators.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+    /// Makes a range read as zeros, and keeps its memory.
+    ///
+    /// # Errors
+    /// As [`Store::write_at`].
+    fn zero(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        write_zeros(self, offset, length)
     }
     /// Makes a range read as zeros, and frees the memory of whole granules in it.
     ///
@@ -218,6 +219,18 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// If the medium fails; data written since the last successful flush may be lost.
     fn flush(&self) -> Result<(), StoreError>;
+}
+
+/// What a store does in one step, and what it does best.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that are allocated together, for a store that allocates on write; `None` for one that cannot free memory.
+    pub granularity_bytes: Option<u32>,
+    /// Most bytes that the store compares and writes in one step, within a multiple of them, for data that others use at the same
+    /// time. `None` if this target is their only user: it compares and writes any range under a lock of its own.
+    pub step_bytes: Option<u32>,
+    /// What requests are best a multiple of, and best begin at a multiple of, bytes.
+    pub best_bytes: Option<u32>,
 }
 
 /// The geometry that a block device reports.
@@ -255,6 +268,22 @@ pub enum StoreError {
     /// It was cancelled before its end; all, none or part of it may have been done.
     #[error("cancelled before it was complete")]
     Cancelled,
+    /// The data are not what was expected; nothing was written.
+    #[error("byte {0} is not as expected, so nothing was written")]
+    Miscompare(u64),
+    /// There is no operation that compares and writes.
+    #[error("a {0} store does not compare and write in one step")]
+    NoSteps(&'static str),
+    /// It did not answer in time; all, none or part of what was asked may have been done, or may be done later.
+    #[error("{name}: no answer for {seconds} s: {reason}")]
+    TimedOut {
+        /// The store.
+        name: String,
+        /// How long was waited.
+        seconds: u64,
+        /// What is known of it.
+        reason: String,
+    },
     /// The file system is full.
     #[error("{0}: no space is left for more data; free some")]
     NoSpace(String),

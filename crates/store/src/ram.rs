@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use borrowed::{Borrowed, Source};
 
 use crate::chunk::{Batch, CHUNK_BYTES, Chunk, Chunks};
-use crate::{BORROWED_MEMORY_BYTES_MIN, Store, StoreError, check_range};
+use crate::{BORROWED_MEMORY_BYTES_MIN, Limits, Store, StoreError, check_range};
 
 /// Chunks in one leaf of the table.
 const LEAF_CHUNKS: usize = 1024;
@@ -197,8 +197,8 @@ impl Store for Ram {
         Ok(Some(borrowed))
     }
 
-    fn granularity_bytes(&self) -> Option<u32> {
-        Some(CHUNK_BYTES as u32)
+    fn limits(&self) -> Limits {
+        Limits { granularity_bytes: Some(CHUNK_BYTES as u32), ..Limits::default() }
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {

@@ -27,12 +27,28 @@ pub enum Request {
         /// It is on stable storage when it ends.
         is_stable: bool,
     },
-    /// Make a range read as zeros.
+    /// Make a range read as zeros, and give its memory back.
     Discard {
         /// First byte.
         offset: u64,
         /// How many.
         length: u64,
+    },
+    /// Make a range read as zeros, and keep its memory.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        length: u64,
+    },
+    /// Write `data` where `expected` is, in one step for all users of the data; at most [`crate::Limits::step_bytes`].
+    CompareAndWrite {
+        /// First byte.
+        offset: u64,
+        /// What must be there; as long as the data.
+        expected: Vec<u8>,
+        /// The data to write.
+        data: Buffer,
     },
     /// Bring all earlier writes to stable storage.
     Flush,
@@ -44,8 +60,8 @@ impl Request {
     pub fn operation(&self) -> Operation {
         match self {
             Self::Read { .. } => Operation::Read,
-            Self::Write { .. } => Operation::Write,
-            Self::Discard { .. } => Operation::Discard,
+            Self::Write { .. } | Self::CompareAndWrite { .. } => Operation::Write,
+            Self::Discard { .. } | Self::Zero { .. } => Operation::Discard,
             Self::Flush => Operation::Flush,
         }
     }
@@ -53,7 +69,13 @@ impl Request {
     /// Whether it changes data.
     #[must_use]
     pub fn writes(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Discard { .. })
+        !matches!(self, Self::Read { .. } | Self::Flush)
+    }
+
+    /// Whether data are read into its memory, or written from it.
+    #[must_use]
+    pub fn moves_data(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Write { .. } | Self::CompareAndWrite { .. })
     }
 
     /// Its range: first byte, and how many.
@@ -61,8 +83,10 @@ impl Request {
     pub fn place(&self) -> (u64, u64) {
         match self {
             Self::Read { offset, buffer } => (*offset, buffer.len() as u64),
-            Self::Write { offset, data, .. } => (*offset, data.len() as u64),
-            Self::Discard { offset, length } => (*offset, *length),
+            Self::Write { offset, data, .. } | Self::CompareAndWrite { offset, data, .. } => {
+                (*offset, data.len() as u64)
+            }
+            Self::Discard { offset, length } | Self::Zero { offset, length } => (*offset, *length),
             Self::Flush => (0, 0),
         }
     }
@@ -75,6 +99,10 @@ impl Request {
             Self::Write { offset, data, is_stable: true } => store.write_stable_at(*offset, data),
             Self::Write { offset, data, is_stable: false } => store.write_at(*offset, data),
             Self::Discard { offset, length } => store.discard(*offset, *length),
+            Self::Zero { offset, length } => store.zero(*offset, *length),
+            Self::CompareAndWrite { offset, expected, data } => {
+                store.compare_and_write(*offset, expected, data)
+            }
             Self::Flush => store.flush(),
         };
         Ended::new(outcome, self)
@@ -95,8 +123,10 @@ impl Ended {
     #[must_use]
     pub fn new(outcome: Result<(), StoreError>, request: Request) -> Self {
         let buffer = match request {
-            Request::Read { buffer, .. } | Request::Write { data: buffer, .. } => Some(buffer),
-            Request::Discard { .. } | Request::Flush => None,
+            Request::Read { buffer, .. }
+            | Request::Write { data: buffer, .. }
+            | Request::CompareAndWrite { data: buffer, .. } => Some(buffer),
+            Request::Discard { .. } | Request::Zero { .. } | Request::Flush => None,
         };
         Self { outcome, buffer }
     }

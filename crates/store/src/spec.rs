@@ -319,13 +319,19 @@ impl Store for ReadOnly {
     fn geometry(&self) -> Option<crate::Geometry> {
         self.0.geometry()
     }
-    fn granularity_bytes(&self) -> Option<u32> {
-        self.0.granularity_bytes()
+    fn limits(&self) -> crate::Limits {
+        self.0.limits()
     }
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
         self.0.is_mapped(offset)
     }
     fn discard(&self, _: u64, _: u64) -> Result<(), StoreError> {
+        Err(StoreError::ReadOnly)
+    }
+    fn zero(&self, _: u64, _: u64) -> Result<(), StoreError> {
+        Err(StoreError::ReadOnly)
+    }
+    fn compare_and_write(&self, _: u64, _: &[u8], _: &[u8]) -> Result<(), StoreError> {
         Err(StoreError::ReadOnly)
     }
     fn can_resize(&self, size_bytes: u64) -> Result<(), StoreError> {

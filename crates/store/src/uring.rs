@@ -292,7 +292,7 @@ impl Thread {
             (Err(_), _) if result == -libc::EINTR || result == -libc::EAGAIN => None,
             (Err(_), _) => Some(Err(io::Error::from_raw_os_error(-result))),
             (Ok(_), _) if flight.is_syncing => Some(Ok(())),
-            (Ok(_), Request::Flush | Request::Discard { .. }) => Some(Ok(())),
+            (Ok(_), request) if !request.moves_data() => Some(Ok(())),
             (Ok(count), request) => {
                 flight.done_bytes += count as usize;
                 let (left, what) = (request.place().1 as usize - flight.done_bytes, request.operation());
@@ -352,7 +352,8 @@ fn entry(fd: types::Fd, request: &mut Request, done: usize) -> squeue::Entry {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             opcode::Fallocate::new(fd, *length).offset(*offset).mode(mode).build()
         }
-        Request::Flush => sync(fd),
+        // What no single call of the kernel does is not taken.
+        Request::Flush | Request::Zero { .. } | Request::CompareAndWrite { .. } => sync(fd),
     }
 }
 

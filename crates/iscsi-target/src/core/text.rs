@@ -21,14 +21,15 @@ pub(super) fn answer(
     local: Option<SocketAddr>,
 ) -> Result<Vec<u8>, ConnectionEnd> {
     let mut answer = Vec::new();
-    // "All" is for discovery; a normal session may ask about its own target (RFC 7143 C).
+    // A normal session is told about its own target alone, whatever it asks for (RFC 7143 C). libiscsi's suite expects an answer
+    // to "All" there, and a rejection of what is no name.
     let is_discovery = session_type == SessionType::Discovery;
     for (key, value) in text::parse(keys).map_err(iscsi::Fault::from)? {
         if key != "SendTargets" {
             text::push(&mut answer, key, "NotUnderstood");
             continue;
         }
-        if value == "All" && !is_discovery {
+        if !(matches!(value, "All" | "") || is_name(value)) {
             text::push(&mut answer, key, "Reject");
             continue;
         }
@@ -46,6 +47,12 @@ pub(super) fn answer(
         }
     }
     Ok(answer)
+}
+
+/// Returns whether a value has the form of an iSCSI name (RFC 7143 4.2.7), whose type is not case-sensitive.
+fn is_name(value: &str) -> bool {
+    let kind = value.get(..4).unwrap_or_default().to_ascii_lowercase();
+    matches!(&*kind, "iqn." | "eui." | "naa.")
 }
 
 /// Returns whether an initiator may know of a target: without discovery authentication, its name decides.

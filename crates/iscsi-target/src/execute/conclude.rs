@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::status;
-use scsi::{Disk, Effects, Lun, Plan, Segment, Sense};
+use scsi::{Action, Disk, Effects, Lun, Plan, Segment, Sense};
+use store::Request;
 
 use super::is_long;
-use crate::context::{CommandState, Context, Transfer};
+use crate::context::{CommandState, Context, Transfer, no_lun};
 use crate::done::Outcome;
 use crate::effects::Recipient;
 use crate::fence::Epoch;
@@ -21,6 +22,7 @@ use crate::planted::{Bug, is_planted};
 use crate::sense::write_sense;
 use crate::session::Session;
 use crate::table::Table;
+use crate::unit::Unit;
 use crate::waiting::{Then, Waiting};
 
 /// Longest time that PREEMPT AND ABORT waits for writes in flight before it fails.
@@ -55,6 +57,13 @@ impl Table {
             _ => None,
         };
         let unit = target.and_then(|lun| Some((lun, self.unit(lun)?)));
+        let plan = match (self.as_request(plan), unit) {
+            (Ok(request), Some((lun, unit))) => {
+                return self.begin_request(command, (lun, unit), request, transfer, context);
+            }
+            (Ok(_), None) => return no_lun(command, context),
+            (Err(plan), _) => plan,
+        };
         if (self.is_slow(&plan) || is_long(&plan))
             && let Some((lun, unit)) = unit
             && let Some(job) = context.job(command, lun, true)
@@ -83,6 +92,61 @@ impl Table {
         let (status, sense) = self.conclude(command.lun, plan, context.session, &copies);
         context.connection.respond_status(command, status, &sense, moved_bytes, r2ts, context.out);
         CommandState::Over
+    }
+
+    /// Turns a plan into one request that its store takes without a waiting thread; otherwise returns the plan.
+    fn as_request(&self, plan: Plan) -> Result<Request, Plan> {
+        let Plan::Medium { lun, action } = plan else { return Err(plan) };
+        let (Some(disk), Some(store)) = (self.luns.0.get(&lun), self.store(lun)) else {
+            return Err(Plan::Medium { lun, action });
+        };
+        let request = match &action {
+            // A flush that follows is a second request.
+            _ if disk.is_write_through() => None,
+            Action::CompareAndWrite { offset_bytes, expected, data, fua: false }
+                if store.limits().step_bytes.is_some() =>
+            {
+                let memory = store.try_buffer(data.len()).ok();
+                memory.map(|mut memory| {
+                    memory.copy_from_slice(data);
+                    let (offset, expected) = (*offset_bytes, expected.clone());
+                    Request::CompareAndWrite { offset, expected, data: memory }
+                })
+            }
+            Action::Unmap { ranges } => match &ranges[..] {
+                [range] => Some(Request::Discard { offset: range.offset_bytes, length: range.length_bytes }),
+                _ => None,
+            },
+            Action::Fill { offset_bytes, length_bytes, block } if block.iter().all(|&byte| byte == 0) => {
+                Some(Request::Zero { offset: *offset_bytes, length: *length_bytes })
+            }
+            _ => None,
+        };
+        request.filter(|request| store.takes(request)).ok_or(Plan::Medium { lun, action })
+    }
+
+    /// Begins a request that its store takes, and that answers the command.
+    fn begin_request(
+        self: &Arc<Self>,
+        command: &ScsiCommand,
+        (lun, unit): (Lun, &Arc<Unit>),
+        request: Request,
+        Transfer { r2ts, moved_bytes }: Transfer,
+        context: &mut Context<'_>,
+    ) -> CommandState {
+        // Its session may no longer use the unit.
+        let Some(job) = context.job(command, lun, true) else { return CommandState::Over };
+        let jobs = &context.tasks.jobs;
+        let Some(share) = jobs.room(moved_bytes).or_else(|| jobs.spare()) else {
+            context.connection.respond_status(command, status::BUSY, &[], 0, r2ts, context.out);
+            return CommandState::Over;
+        };
+        let (table, lun) = (Arc::clone(self), command.lun);
+        let room = Room { unit, share: Some(share), bytes: moved_bytes };
+        context.tasks.jobs.submit(Job { r2ts, ..job }, room, request, move |ended| {
+            table.ended(lun, ended.outcome, moved_bytes)
+        });
+        CommandState::Pending
     }
 
     /// Completes a change of reservations: establishes unit attentions, and aborts tasks before it sends the response.

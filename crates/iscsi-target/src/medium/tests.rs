@@ -268,3 +268,83 @@ proptest! {
         }
     }
 }
+
+/// A store that others use: one writes before each of the first steps.
+struct Contended {
+    there: Ram,
+    others_left: std::sync::atomic::AtomicU8,
+    steps: std::sync::atomic::AtomicU32,
+}
+
+impl Contended {
+    fn new(others: u8) -> Self {
+        let there = Ram::new(1 << 20);
+        there.write_at(512, &[1; 512]).unwrap();
+        Self { there, others_left: others.into(), steps: 0.into() }
+    }
+}
+
+impl Store for Contended {
+    fn kind(&self) -> &'static str {
+        "contended"
+    }
+    fn size_bytes(&self) -> u64 {
+        self.there.size_bytes()
+    }
+    fn has_volatile_cache(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        self.there.read_at(offset, buffer)
+    }
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), StoreError> {
+        panic!("a plain write may undo what another target has written")
+    }
+    fn limits(&self) -> store::Limits {
+        store::Limits { step_bytes: Some(512), ..store::Limits::default() }
+    }
+    fn compare_and_write(&self, offset: u64, expected: &[u8], data: &[u8]) -> Result<(), StoreError> {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.steps.fetch_add(1, Relaxed);
+        let mut now = vec![0; expected.len()];
+        if self.others_left.load(Relaxed) > 0 {
+            let other = self.others_left.fetch_sub(1, Relaxed);
+            self.there.write_at(offset + 5, &[1 << other])?;
+        }
+        self.there.read_at(offset, &mut now)?;
+        match now.iter().zip(expected).position(|(a, b)| a != b) {
+            Some(at) => Err(StoreError::Miscompare(at as u64)),
+            None => self.there.write_at(offset, data),
+        }
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn changes_of_a_store_that_others_use_are_steps_of_the_store() {
+    let lock = RwLock::new(());
+    let store = Contended::new(3);
+    act(&store, &lock, Action::Or { offset_bytes: 512, data: vec![0x80; 512], fua: true }).unwrap();
+    let mut there = [0; 512];
+    store.read_at(512, &mut there).unwrap();
+    // The last of the others wrote 2 there, and nothing of it is lost.
+    assert_eq!((there[0], there[5], store.steps.load(std::sync::atomic::Ordering::Relaxed)), (0x81, 0x82, 4));
+
+    let store = Contended::new(2);
+    act(&store, &lock, Action::WriteAtomic { offset_bytes: 512, data: vec![9; 512], fua: false }).unwrap();
+    store.read_at(512, &mut there).unwrap();
+    assert_eq!((there, store.steps.load(std::sync::atomic::Ordering::Relaxed)), ([9; 512], 3));
+
+    let store = Contended::new(1);
+    let swap = || Action::CompareAndWrite {
+        offset_bytes: 512,
+        expected: vec![1; 512],
+        data: vec![7; 512],
+        fua: false,
+    };
+    assert_eq!(act(&store, &lock, swap()), Err(Sense::miscompare(5)));
+    store.read_at(512, &mut there).unwrap();
+    assert_eq!((there[0], there[5]), (1, 2), "nothing is written");
+}

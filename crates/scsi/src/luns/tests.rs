@@ -342,7 +342,7 @@ fn allocation(cdb: &Cdb) -> usize {
     match cdb[0] {
         0x03 | 0x1a => cdb[4].into(),
         0x12 => be16(cdb, 3).into(),
-        0x37 | 0x5a | 0x5e => be16(cdb, 7).into(),
+        0x37 | 0x4d | 0x5a | 0x5e => be16(cdb, 7).into(),
         0x25 => 8,
         0x84 | 0x9e => be32(cdb, 10) as usize,
         0xa0 | 0xa3 | 0xb7 => be32(cdb, 6) as usize,
@@ -369,6 +369,7 @@ fn stays_inside(plan: &Plan, size: u128) {
             vec![range(*offset_bytes, *length_bytes)]
         }
         Action::Unmap { ranges } => ranges.clone(),
+        Action::SelfTest { ranges } => ranges.to_vec(),
         Action::CompareAndWrite { offset_bytes, data, .. }
         | Action::WriteAtomic { offset_bytes, data, .. }
         | Action::Or { offset_bytes, data, .. } => {
@@ -487,6 +488,9 @@ proptest! {
                         prop_assert_eq!(data_bytes, 0);
                     }
                     Plan::Data => prop_assert!(data_bytes <= allocation(&cdb)),
+                    Plan::Log { request, .. } => {
+                        prop_assert_eq!((data_bytes, request.allocation), (0, allocation(&cdb)));
+                    }
                     Plan::Check(sense) => {
                         prop_assert!((8..=32).contains(&sense.encode().len()));
                         prop_assert_eq!(data_bytes, 0);

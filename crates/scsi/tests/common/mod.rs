@@ -28,6 +28,8 @@ pub(crate) fn disk(serial: &str) -> Disk {
         is_durable: false,
         write_cache: false,
         provisioning: None,
+        step_bytes: None,
+        best_bytes: None,
         physical_exponent: 0,
         ports: Default::default(),
         shared: Default::default(),
