@@ -216,6 +216,7 @@ pub fn disks<K: std::fmt::Display>(all: &[(K, Vec<Passed>)]) -> String {
     let mut t = table(&["disk", "operation", "count", "MB", "mean us", "p50", "p99", "max", "errors"]);
     for (lun, passed) in all.iter().flat_map(|(lun, rows)| rows.iter().map(move |row| (lun, row))) {
         let name = match passed.operation {
+            store::Operation::Map => "map",
             Operation::Read => "read",
             Operation::Write => "write",
             Operation::Discard => "unmap",

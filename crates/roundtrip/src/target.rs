@@ -40,7 +40,7 @@ pub(crate) struct TargetArgs {
     /// The target's iSCSI name [default: iqn.2026-11.example.roundtrip:target]
     #[arg(long)]
     iqn: Option<String>,
-    /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE, file:PATH[,size=SIZE] or dev:PATH, options
+    /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE, file:PATH[,size=SIZE], dev:PATH or nbd://HOST/EXPORT, options
     /// ,bs=512|4k ,pbs=4k ,readonly ,removable ,direct ,shared=yes, and layers (docs/target.md); repeatable
     #[arg(long = "lun", value_parser = target_config::lun, value_name = "N=STORE")]
     luns: Vec<(u16, DiskSpec)>,
@@ -242,6 +242,7 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
     let declared = file.disks();
     for (key, spec) in &declared {
         spec.store.check_unused().with_context(|| key.to_string()).map_err(usage)?;
+        spec.store.look_up().with_context(|| key.to_string()).map_err(usage)?;
     }
     // Files and devices are opened and ports bound between the two halves of the sandbox.
     let reread = args.config.iter().flat_map(|config| [Some(config), args.access.as_ref()]);

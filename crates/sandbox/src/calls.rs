@@ -11,6 +11,8 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
+use crate::Servers;
+
 /// The later use of io_uring by the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ring {
@@ -61,7 +63,7 @@ const PLAIN: &[libc::c_long] = &[
     libc::SYS_renameat2,
     libc::SYS_unlinkat,
     libc::SYS_getdents64,
-    // Connections. No call creates, binds or connects a socket.
+    // Connections. No call creates, binds or connects a socket, except to servers of disks (below).
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_recvfrom,
@@ -163,8 +165,8 @@ const OPERATIONS: [u64; 3] = [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
 /// Installs the filter on all threads and returns the number of allowed calls.
-pub(crate) fn restrict(ring: Ring) -> Result<usize, String> {
-    let (fallback, list) = programs(ring, std::process::id()).map_err(|error| error.to_string())?;
+pub(crate) fn restrict(ring: Ring, servers: &Servers) -> Result<usize, String> {
+    let (fallback, list) = programs(ring, servers, std::process::id()).map_err(|error| error.to_string())?;
     // The first filter is required for the second.
     for program in [&fallback, &list.0] {
         seccompiler::apply_filter_all_threads(program).map_err(|error| match error {
@@ -178,20 +180,24 @@ pub(crate) fn restrict(ring: Ring) -> Result<usize, String> {
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The filter that makes `clone3` fail as on a kernel without it, and the allow-list with its length.
-fn programs(ring: Ring, pid: u32) -> Result<(BpfProgram, (BpfProgram, usize)), seccompiler::BackendError> {
+fn programs(
+    ring: Ring,
+    servers: &Servers,
+    pid: u32,
+) -> Result<(BpfProgram, (BpfProgram, usize)), seccompiler::BackendError> {
     let architecture = std::env::consts::ARCH.try_into()?;
     let refuse = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
     // Its flags are in memory, which a filter cannot read: the C library uses `clone` instead.
     let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
     let fallback =
         SeccompFilter::new(clone3, SeccompAction::Allow, refuse(libc::ENOSYS), architecture)?.try_into()?;
-    let rules = allowed(ring, pid)?;
+    let rules = allowed(ring, servers, pid)?;
     let count = rules.len();
     let list = SeccompFilter::new(rules, refuse(libc::EPERM), SeccompAction::Allow, architecture)?;
     Ok((fallback, (list.try_into()?, count)))
 }
 
-fn allowed(ring: Ring, pid: u32) -> Result<Rules, seccompiler::BackendError> {
+fn allowed(ring: Ring, servers: &Servers, pid: u32) -> Result<Rules, seccompiler::BackendError> {
     let mut rules: Rules = PLAIN.iter().chain(OLDER).map(|&call| (call, Vec::new())).collect();
     let rings: &[libc::c_long] = match ring {
         Ring::None => &[],
@@ -207,6 +213,18 @@ fn allowed(ring: Ring, pid: u32) -> Result<Rules, seccompiler::BackendError> {
     let one_of = |values: &[u64]| -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         values.iter().map(|&value| SeccompRule::new(vec![is(0, value)?])).collect()
     };
+    if !servers.is_empty() {
+        // Streams of the families in use; Landlock names the ports.
+        let internet = [libc::AF_INET, libc::AF_INET6].into_iter().filter(|_| !servers.ports.is_empty());
+        let families = internet.chain(servers.has_unix.then_some(libc::AF_UNIX));
+        let stream = |family: i32| {
+            let kind =
+                SeccompCondition::new(1, Length::Dword, Compare::MaskedEq(0xf), libc::SOCK_STREAM as u64)?;
+            SeccompRule::new(vec![is(0, u64::from(family.unsigned_abs()))?, kind])
+        };
+        rules.insert(libc::SYS_socket, families.map(stream).collect::<Result<_, _>>()?);
+        rules.insert(libc::SYS_connect, Vec::new());
+    }
     rules.insert(libc::SYS_prctl, one_of(&OPERATIONS)?);
     let requests = REQUESTS.iter().map(|&value| SeccompRule::new(vec![is(1, value)?]));
     rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, _>>()?);
@@ -231,7 +249,7 @@ mod tests {
 
     #[test]
     fn rejects_calls_that_a_target_never_makes() {
-        let rules = allowed(Ring::New, 1).unwrap();
+        let rules = allowed(Ring::New, &Servers::default(), 1).unwrap();
         for call in [
             libc::SYS_execve,
             libc::SYS_execveat,
@@ -272,8 +290,13 @@ mod tests {
         }
         for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_register] {
             assert!(rules.contains_key(&call));
-            assert!(!allowed(Ring::Existing, 1).unwrap().contains_key(&call), "call {call}");
+            assert!(
+                !allowed(Ring::Existing, &Servers::default(), 1).unwrap().contains_key(&call),
+                "call {call}"
+            );
         }
-        assert!(!allowed(Ring::None, 1).unwrap().contains_key(&libc::SYS_io_uring_enter));
+        assert!(
+            !allowed(Ring::None, &Servers::default(), 1).unwrap().contains_key(&libc::SYS_io_uring_enter)
+        );
     }
 }

@@ -168,6 +168,10 @@ fn try_confine(plan: &Plan) -> Result<Confined, Refusal> {
     for &port in &plan.ports {
         ruleset = ruleset.add_rule(NetPort::new(port, AccessNet::BindTcp)).map_err(|error| kernel(&error))?;
     }
+    for &port in &plan.servers.ports {
+        ruleset =
+            ruleset.add_rule(NetPort::new(port, AccessNet::ConnectTcp)).map_err(|error| kernel(&error))?;
+    }
     let status = ruleset.restrict_self().map_err(|error| kernel(&error))?;
     match (status.ruleset, status.landlock) {
         (RulesetStatus::NotEnforced, LandlockStatus::NotEnabled) => {

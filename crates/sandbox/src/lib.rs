@@ -108,6 +108,11 @@ pub enum SandboxError {
         /// The allowed folders.
         allowed: String,
     },
+    /// A server that was none when the target started.
+    #[error(
+        "the sandbox allows no connection to this server, as no disk needed it when the target started; restart the target"
+    )]
+    Server,
     /// A disk that was opened for reading only when the target started.
     #[error("{path}: the sandbox allows reading only; add ,readonly, or restart the target", path = .0.display())]
     ReadOnly(PathBuf),
@@ -128,8 +133,27 @@ pub struct Plan {
     pub configuration: Vec<PathBuf>,
     /// TCP ports to bind; 0 for any free one.
     pub ports: Vec<u16>,
+    /// Servers that are connected to while the process runs.
+    pub servers: Servers,
     /// Sockets need options that are reserved to CAP_NET_ADMIN.
     pub tunes_network: bool,
+}
+
+/// Servers that a process connects to.
+#[derive(Clone, Debug, Default)]
+pub struct Servers {
+    /// TCP ports.
+    pub ports: Vec<u16>,
+    /// There are Unix sockets among them.
+    pub has_unix: bool,
+}
+
+impl Servers {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty() && !self.has_unix
+    }
 }
 
 impl Plan {
@@ -224,7 +248,7 @@ impl Prepared {
                 (true, true) => calls::Ring::Existing,
                 (true, false) => calls::Ring::None,
             };
-            calls = match calls::restrict(ring) {
+            calls = match calls::restrict(ring, &plan.servers) {
                 Ok(count) => Some(count),
                 Err(reason) if plan.mode == Mode::Require => {
                     return Err(SandboxError::Unavailable { what: "seccomp", reason });
@@ -235,7 +259,8 @@ impl Prepared {
                 }
             };
         }
-        Ok(Sandbox { mode: plan.mode, user: plan.user, capabilities, files, calls })
+        let servers = plan.servers;
+        Ok(Sandbox { mode: plan.mode, user: plan.user, capabilities, files, calls, servers })
     }
 }
 
@@ -246,11 +271,25 @@ pub struct Sandbox {
     user: Option<Account>,
     capabilities: String,
     files: Option<Confined>,
+    servers: Servers,
     /// Number of allowed system calls.
     calls: Option<usize>,
 }
 
 impl Sandbox {
+    /// Checks whether a server may be connected to now: on this TCP port, or on a Unix socket.
+    ///
+    /// # Errors
+    /// When the sandbox was made without it.
+    pub fn check_server(&self, port: Option<u16>) -> Result<(), SandboxError> {
+        let is_allowed = match port {
+            // Without system calls to connect there is no use in a port.
+            Some(port) => self.servers.ports.contains(&port),
+            None => self.servers.has_unix,
+        };
+        if is_allowed || self.mode == Mode::Off { Ok(()) } else { Err(SandboxError::Server) }
+    }
+
     /// Checks whether a disk may be opened now, to give a better reason than the kernel's error.
     ///
     /// # Errors

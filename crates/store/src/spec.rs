@@ -1,22 +1,29 @@
-//! Stores, and layers over them, as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`, `file:/srv/disk,size=10G`.
+//! Stores, and layers over them, as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`, `file:/srv/disk,size=10G`,
+//! `nbd://host/export`.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use ::nbd::{Address, AddressError};
 use nix::fcntl::OFlag;
-use record::units::{UnitError, parse_size};
+use record::units::{UnitError, parse_size, parse_time_ns};
 use thiserror::Error;
 
 use crate::claim::{self, Mode};
 use crate::file::{Engine, OpenOptions};
 use crate::layer::LayerSpec;
+use crate::nbd::{CONNECTIONS_MAX, NbdOptions};
 use crate::operation::Operation;
-use crate::{Done, Ended, FileStore, Owner, Ram, Request, Store, StoreError, Ticket, Zero};
+use crate::{Done, Ended, FileStore, NbdStore, Owner, Ram, Request, Store, StoreError, Ticket, Zero};
 
 /// The default logical block length, bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 512;
+
+/// Longest time for which requests are kept without a connection.
+const HOLD_MAX: Duration = Duration::from_secs(3600);
 
 /// Which bytes a disk has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +53,13 @@ pub enum StoreKind {
         /// Other disks and processes may use it at the same time (`shared=yes`).
         shared: bool,
     },
+    /// An export of an NBD server.
+    Nbd {
+        /// Where it is (`nbd://HOST[:PORT]/EXPORT`).
+        address: Address,
+        /// How it is opened (`connections=4`, `hold=20s`).
+        how: NbdOptions,
+    },
 }
 
 /// A store and how its disk presents it: `kind:argument[,option[=value]]...`.
@@ -71,11 +85,16 @@ pub struct StoreSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// Nothing before the colon, or no colon.
-    #[error("'{0}' is not a store; write ram:SIZE, zero:SIZE, file:PATH or dev:PATH, such as ram:1G")]
+    #[error(
+        "'{0}' is not a store; write ram:SIZE, zero:SIZE, file:PATH, dev:PATH or nbd://HOST/EXPORT, such as ram:1G"
+    )]
     Form(String),
     /// A kind that does not exist.
-    #[error("'{0}' is not a kind of store; use ram, zero, file or dev")]
+    #[error("'{0}' is not a kind of store; use ram, zero, file, dev or nbd")]
     Kind(String),
+    /// The address of an export cannot be read.
+    #[error(transparent)]
+    Address(#[from] AddressError),
     /// The size cannot be read.
     #[error("size: {0}")]
     Size(#[from] UnitError),
@@ -89,7 +108,7 @@ pub enum SpecError {
     },
     /// An option that does not exist, or a value that it cannot have.
     #[error(
-        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring, engine=threads or shared=yes, \
+        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring, engine=threads or shared=yes, for nbd connections=1 to 16 or hold=20s, \
          or a layer: delay=1ms, work=10us, extra=119us[:every=5|share=0.3|rise=105ms|fall=105ms][:time=1s-2s|ops=1000-2000], iops=500, bandwidth=100M, \
          error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], stats, log"
     )]
@@ -107,14 +126,18 @@ impl FromStr for StoreSpec {
         let (kind, rest) = text.split_once(':').filter(|(kind, _)| !kind.is_empty()).ok_or_else(form)?;
         let mut parts = rest.split(',');
         let first = parts.next().filter(|s| !s.is_empty()).ok_or_else(form)?;
+        let is_remote = matches!(kind, "nbd" | "nbds" | "nbd+unix" | "nbds+unix");
         let maximum = match kind {
             "zero" | "null" | "file" | "dev" => i64::MAX as u64,
+            _ if is_remote => i64::MAX as u64,
             "ram" => crate::ram::RAM_BYTES_MAX,
             other => return Err(SpecError::Kind(other.to_owned())),
         };
         let (is_path, mut direct, mut engine) = (matches!(kind, "file" | "dev"), false, None);
         let mut shared = false;
-        let mut size_bytes = if is_path { None } else { Some(parse_size(first)?) };
+        let address = is_remote.then(|| format!("{kind}:{first}").parse::<Address>()).transpose()?;
+        let (mut connections, mut hold) = (None, None);
+        let mut size_bytes = if is_path || is_remote { None } else { Some(parse_size(first)?) };
         let (mut read_only, mut removable, mut block_bytes, mut physical_bytes) = (false, false, None, None);
         let mut layers = Vec::new();
         for option in parts {
@@ -142,6 +165,20 @@ impl FromStr for StoreSpec {
                     return Err(SpecError::Repeated(option.to_owned()));
                 }
                 Some(("shared", "yes")) if is_path => shared = true,
+                Some(("connections", _)) if is_remote && connections.is_some() => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
+                Some(("connections", value)) if is_remote => match value.parse() {
+                    Ok(count @ 1..=CONNECTIONS_MAX) => connections = Some(count),
+                    _ => return Err(SpecError::Option(option.to_owned())),
+                },
+                Some(("hold", _)) if is_remote && hold.is_some() => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
+                Some(("hold", value)) if is_remote => match parse_time_ns(value).map(Duration::from_nanos) {
+                    Ok(time) if time <= HOLD_MAX => hold = Some(time),
+                    _ => return Err(SpecError::Option(option.to_owned())),
+                },
                 None if option == "direct" && is_path && !direct => direct = true,
                 None if option == "readonly" => read_only = true,
                 None if option == "removable" => removable = true,
@@ -167,6 +204,15 @@ impl FromStr for StoreSpec {
             );
             return Err(SpecError::SizeRange { given, allowed });
         }
+        if let Some(address) = address {
+            let default = NbdOptions::default();
+            let how = NbdOptions {
+                connections: connections.unwrap_or(default.connections),
+                hold: hold.unwrap_or(default.hold),
+            };
+            let kind = StoreKind::Nbd { address, how };
+            return Ok(Self { kind, read_only, removable, own_blocks, block_bytes, physical_bytes, layers });
+        }
         let kind = match (kind, size_bytes) {
             ("zero" | "null", Some(size_bytes)) => StoreKind::Zero { size_bytes },
             ("ram", Some(size_bytes)) => StoreKind::Ram { size_bytes },
@@ -186,6 +232,7 @@ impl StoreSpec {
         match self.kind {
             StoreKind::Zero { size_bytes } | StoreKind::Ram { size_bytes } => Some(size_bytes),
             StoreKind::File { size_bytes, .. } => size_bytes,
+            StoreKind::Nbd { .. } => None,
         }
     }
 
@@ -193,6 +240,8 @@ impl StoreSpec {
     #[must_use]
     pub fn resized(&self, size_bytes: u64) -> Self {
         let kind = match &self.kind {
+            // Its server decides.
+            StoreKind::Nbd { .. } => self.kind.clone(),
             StoreKind::Zero { .. } => StoreKind::Zero { size_bytes },
             StoreKind::Ram { .. } => StoreKind::Ram { size_bytes },
             StoreKind::File { path, direct, device, engine, shared, .. } => StoreKind::File {
@@ -224,6 +273,18 @@ impl StoreSpec {
         claim::check(&file, mode).map_err(|error| StoreError::Io { name, error })
     }
 
+    /// Finds the address of its server and reads its certificates, which [`StoreSpec::open`] then uses: a process that is confined
+    /// by then cannot.
+    ///
+    /// # Errors
+    /// When the name has no address, or a certificate cannot be read.
+    pub fn look_up(&self) -> Result<(), StoreError> {
+        match &self.kind {
+            StoreKind::Nbd { address, .. } => crate::nbd::look_up(address),
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the store.
     ///
     /// # Errors
@@ -240,6 +301,7 @@ impl StoreSpec {
         let store: Arc<dyn Store> = match &self.kind {
             StoreKind::Zero { size_bytes } => Arc::new(Zero::new(*size_bytes)),
             StoreKind::Ram { size_bytes } => Arc::new(Ram::new(*size_bytes)),
+            StoreKind::Nbd { address, how } => Arc::new(NbdStore::open(address, *how)?),
             StoreKind::File { path, size_bytes, direct, device, engine, shared } => {
                 let how = OpenOptions {
                     size_bytes: *size_bytes,

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use iscsi_target::TargetConfig;
-use sandbox::{Account, DiskAccess, Mode, Place, Plan, Sandbox};
+use nbd::Place as ServerPlace;
+use sandbox::{Account, DiskAccess, Mode, Place, Plan, Sandbox, Servers};
 use store::StoreSpec;
 use store::spec::StoreKind;
 use target_config::{DiskKey, DiskSpec};
@@ -50,6 +51,7 @@ impl SandboxArgs {
             state: config.state.clone(),
             configuration: reread,
             ports: config.portals.iter().map(|portal| portal.listen.port()).collect(),
+            servers: servers(luns),
             tunes_network: config.tcp.congestion.is_some(),
         }
     }
@@ -59,8 +61,22 @@ impl SandboxArgs {
 fn file_of(spec: &StoreSpec) -> Option<(&Path, bool)> {
     match &spec.kind {
         StoreKind::File { path, .. } => Some((path, !spec.read_only)),
-        StoreKind::Zero { .. } | StoreKind::Ram { .. } => None,
+        StoreKind::Zero { .. } | StoreKind::Ram { .. } | StoreKind::Nbd { .. } => None,
     }
+}
+
+/// The server of a disk: its TCP port, or none for a Unix socket.
+fn server_of(spec: &StoreSpec) -> Option<Option<u16>> {
+    let StoreKind::Nbd { address, .. } = &spec.kind else { return None };
+    match address.place {
+        ServerPlace::Tcp(_, port) => Some(Some(port)),
+        ServerPlace::Unix(_) => Some(None),
+    }
+}
+
+fn servers(luns: &[(DiskKey, DiskSpec)]) -> Servers {
+    let all = || luns.iter().filter_map(|(_, spec)| server_of(&spec.store));
+    Servers { ports: all().flatten().collect(), has_unix: all().any(|port| port.is_none()) }
 }
 
 fn is_device(spec: &StoreSpec) -> bool {
@@ -75,6 +91,9 @@ pub(crate) fn check(sandbox: &Sandbox, luns: &[(DiskKey, DiskSpec)]) -> anyhow::
     for (key, spec) in luns {
         if let Some((path, writes)) = file_of(&spec.store) {
             sandbox.check_disk(path, writes).with_context(|| key.to_string())?;
+        }
+        if let Some(port) = server_of(&spec.store) {
+            sandbox.check_server(port).with_context(|| key.to_string())?;
         }
     }
     Ok(())
