@@ -266,7 +266,8 @@ fn gathering_room(
 ) -> Option<(Buffer, Share)> {
     context.tasks.gathering.prune(context.connection);
     let gathering = &context.tasks.gathering;
-    if gathering.bytes + length > gathering.limit {
+    // One command may always be gathered: a limit that is shorter than a command would refuse it for good.
+    if gathering.bytes > 0 && gathering.bytes + length > gathering.limit {
         return None;
     }
     let share = context.tasks.jobs.claim(length)?;
