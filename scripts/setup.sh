@@ -41,6 +41,7 @@ test)
         knotd:knot kdig:knot-dnsutils dnsperf:dnsperf slapd:slapd ldapsearch:ldap-utils
         mosquitto:mosquitto mosquitto_pub:mosquitto-clients smbd:samba smbpasswd:samba-common-bin smbclient:smbclient
         ganesha.nfsd:nfs-ganesha nfs-cp:libnfs-utils mbpoll:mbpoll rabbitmqctl:rabbitmq-server
+        nbdkit:nbdkit qemu-storage-daemon:qemu-system-common
         sysbench:sysbench promtool:prometheus prometheus:prometheus chromium:chromium node:nodejs npm:npm)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;

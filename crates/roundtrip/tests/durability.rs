@@ -6,8 +6,10 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use common::nbd::Server;
 use common::{IQN, Target};
 use iscsi::initiator::Direction;
 use iscsi_target::{LunConfig, RunningTarget, TargetConfig};
@@ -123,12 +125,91 @@ fn no_acknowledged_write_is_lost_when_the_target_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("0=file:{},size=1M", folder.path().join("disk").display());
     let ways = ["", ",direct", ",engine=threads", ",direct,engine=threads"];
+    let writes = survives_kills(200, |round| format!("{file}{}", ways[round as usize % ways.len()]));
+    assert!(writes > 5_000, "{writes} writes in 200 rounds");
+}
+
+/// The same where the disk is an export of nbdkit, with one connection and with four.
+#[test]
+fn no_acknowledged_write_to_an_export_is_lost_when_the_target_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = exported(folder.path());
+    let disk = format!("0={}", server.disk(""));
+    let writes =
+        survives_kills(60, |round| format!("{disk}{}", if round % 2 == 0 { "" } else { ",connections=4" }));
+    assert!(writes > 1_500, "{writes} writes in 60 rounds");
+}
+
+/// Serves a file of 1 MiB by nbdkit.
+fn exported(folder: &std::path::Path) -> Server {
+    let file = folder.join("disk");
+    std::fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    Server::nbdkit(folder, &["file", file.to_str().unwrap()])
+}
+
+/// The server of the disk is killed and started again under four writers, forty times: no write fails, and none that was
+/// acknowledged is lost.
+#[test]
+fn no_write_fails_or_is_lost_when_the_server_of_the_disk_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = exported(folder.path());
+    let mut known = vec![Known::default(); RECORDS];
+    for connections in [1, 4] {
+        let target = Target::start(&["--lun", &format!("0={},connections={connections}", server.disk(""))]);
+        let url = target.url(0);
+        judge(&mut open(&url), &mut known, |known| known.acknowledged, 0);
+        let before: u64 = known.iter().map(|known| known.sent).sum();
+        let mut random = fastrand::Rng::with_seed(connections);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let quarter = RECORDS / 4;
+            let writers: Vec<_> = known
+                .chunks_mut(quarter)
+                .enumerate()
+                .map(|(writer, own)| {
+                    let (url, is_over, mut random) =
+                        (&url, &is_over, fastrand::Rng::with_seed(writer as u64));
+                    scope.spawn(move || {
+                        let mine = writer * quarter..(writer + 1) * quarter;
+                        let mut all = vec![Known::default(); RECORDS];
+                        all[mine.clone()].copy_from_slice(own);
+                        let options =
+                            SessionOptions { session_number: writer as u16 + 1, ..SessionOptions::default() };
+                        let mut session = Session::open(&url.parse().unwrap(), &options).unwrap();
+                        let _ = session.command([0; 16], Direction::None);
+                        let goes_on = || !is_over.load(Ordering::Relaxed);
+                        write_on(&mut session, &mut all, mine.clone(), &mut random, goes_on);
+                        assert!(is_over.load(Ordering::Relaxed), "a writer has ended early");
+                        own.copy_from_slice(&all[mine]);
+                    })
+                })
+                .collect();
+            for _ in 0..20 {
+                std::thread::sleep(Duration::from_micros(random.u64(500..200_000)));
+                server.kill();
+                std::thread::sleep(Duration::from_micros(random.u64(0..30_000)));
+                server.restart();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            is_over.store(true, Ordering::Relaxed);
+            for writer in writers {
+                writer.join().unwrap();
+            }
+        });
+        let writes = known.iter().map(|known| known.sent).sum::<u64>() - before;
+        assert!(writes > 200, "{writes} writes");
+        judge(&mut open(&url), &mut known, |known| known.acknowledged, 1);
+        assert!(target.stop().contains("connecting again"));
+    }
+}
+
+/// Kills the target as often as asked under four writers, opens `disk` again, and reads everything back. Returns how many were written.
+fn survives_kills(rounds: u64, disk: impl Fn(u64) -> String) -> u64 {
     let mut known = vec![Known::default(); RECORDS];
     let mut random = fastrand::Rng::with_seed(42);
     let mut writes = 0;
-    for round in 0..200 {
-        let disk = format!("{file}{}", ways[round as usize % ways.len()]);
-        let mut target = Target::start(&["--lun", &disk]);
+    for round in 0..rounds {
+        let mut target = Target::start(&["--lun", &disk(round)]);
         let url = target.url(0);
         judge(&mut open(&url), &mut known, |known| known.acknowledged, round);
         let before: u64 = known.iter().map(|known| known.sent).sum();
@@ -157,10 +238,10 @@ fn no_acknowledged_write_is_lost_when_the_target_is_killed() {
         });
         writes += known.iter().map(|known| known.sent).sum::<u64>() - before;
     }
-    assert!(writes > 5_000, "{writes} writes in 200 rounds");
+    writes
 }
 
-/// The same with a power loss, 200 times: any sector that was not flushed may be lost, but none that was
+/// Power losses, 200 times: any sector that was not flushed may be lost, but none that was
 /// forced or flushed. One writer and one seed, so that failures are reproducible.
 #[test]
 fn no_stable_write_is_lost_with_the_power() {

@@ -7,6 +7,7 @@ pub mod guest;
 pub mod host;
 pub mod live;
 pub mod manager;
+pub mod nbd;
 pub mod nginx;
 pub mod references;
 pub mod tgt;

@@ -27,7 +27,7 @@ const DIRECT_BYTES: u32 = 32 << 10;
 /// Data that are longer are sent from their own memory.
 const COPIED_BYTES: usize = 16 << 10;
 /// Times between two attempts to connect: the first, and the longest.
-const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// A server that is silent for so long while requests wait is mentioned in the log.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -503,7 +503,7 @@ impl Thread {
                 Ok(count) => {
                     self.heard_at = Instant::now();
                     if std::mem::take(&mut self.is_silent) {
-                        tracing::info!("{}: it answers again", self.remote.name);
+                        tracing::warn!("{}: it answers again", self.remote.name);
                     }
                     self.understand()?;
                     // What has come meanwhile is told by the next poll. TLS may hold more than the socket tells.
@@ -681,7 +681,7 @@ impl Thread {
         }
         if let Some(down) = self.down.take() {
             let seconds = down.since.elapsed().as_secs_f64();
-            tracing::info!("{}: the connection is back after {seconds:.1} s", remote.name);
+            tracing::warn!("{}: the connection is back after {seconds:.1} s", remote.name);
         }
         if flight.advance(&remote.export) {
             self.waiting.push(slot);
@@ -766,7 +766,7 @@ impl Thread {
                     && let Some(down) = self.down.take()
                 {
                     let seconds = down.since.elapsed().as_secs_f64();
-                    tracing::info!("{}: the connection is back after {seconds:.1} s", self.remote.name);
+                    tracing::warn!("{}: the connection is back after {seconds:.1} s", self.remote.name);
                 }
             }
             Err(reason) => {
