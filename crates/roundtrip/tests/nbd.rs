@@ -208,25 +208,28 @@ fn tls_admits_only_who_proves_it() {
     certificates(folder.path(), "localhost");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let pki = format!("--tls-certificates={}", folder.path().display());
-    let mut server = Command::new("nbdkit");
-    let words = [
-        "-f",
-        "-i",
-        "127.0.0.1",
-        "-p",
-        &port.to_string(),
-        "--tls=require",
-        "--tls-verify-peer",
-        &pki,
-        "memory",
-        "16M",
-    ];
-    let mut server = server.args(words).spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < until && server.try_wait().unwrap().is_none());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let start = || {
+        let words = [
+            "-f",
+            "-i",
+            "127.0.0.1",
+            "-p",
+            &port.to_string(),
+            "--tls=require",
+            "--tls-verify-peer",
+            &pki,
+            "memory",
+            "16M",
+        ];
+        let mut server = Command::new("nbdkit").args(words).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < until && server.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server
+    };
+    let mut server = start();
     let disk =
         |host: &str, folder: &Path| format!("0=nbds://{host}:{port}/?tls-certificates={}", folder.display());
     let target = Target::start(&["--sandbox", "require", "--lun", &disk("localhost", folder.path())]);
@@ -237,6 +240,11 @@ fn tls_admits_only_who_proves_it() {
         assert_eq!(session.write(all(0x2a), &data).unwrap().status, 0);
         assert!(session.command(all(0x28), Direction::In(1 << 20)).unwrap().data == data);
     }
+    // The sandbox lets the target connect again.
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let mut server = start();
+    assert_eq!(session.write(all(0x2a), &data).unwrap().status, 0);
     drop(session);
     target.stop();
     let stranger = tempfile::tempdir().unwrap();

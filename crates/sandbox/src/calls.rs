@@ -248,6 +248,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sockets_are_made_only_for_servers_of_disks() {
+        let of = |ports: &[u16], has_unix| {
+            allowed(Ring::None, &Servers { ports: ports.to_vec(), has_unix }, 1).unwrap()
+        };
+        let families = |rules: &Rules| rules.get(&libc::SYS_socket).map(Vec::len);
+        assert_eq!(families(&of(&[], false)), None);
+        assert!(!of(&[], false).contains_key(&libc::SYS_connect));
+        // IPv4 and IPv6; Unix; all three. No rule at all would allow every family.
+        for (rules, count) in [(of(&[10809], false), 2), (of(&[], true), 1), (of(&[1], true), 3)] {
+            assert_eq!(families(&rules), Some(count));
+            assert!(rules.contains_key(&libc::SYS_connect) && !rules.contains_key(&libc::SYS_bind));
+        }
+    }
+
+    #[test]
     fn rejects_calls_that_a_target_never_makes() {
         let rules = allowed(Ring::New, &Servers::default(), 1).unwrap();
         for call in [
