@@ -46,7 +46,7 @@ fn is_inside(plan: &Plan) -> bool {
             Action::Fill { offset_bytes, length_bytes, .. }
             | Action::Compare { offset_bytes, length_bytes, .. } => fits(*offset_bytes, *length_bytes),
             Action::SelfTest { ranges } => {
-                ranges.iter().for_each(|range| fits(range.offset_bytes, range.length_bytes));
+                ranges.iter().all(|range| fits(range.offset_bytes, range.length_bytes))
             }
             Action::Unmap { ranges } => {
                 ranges.iter().all(|range| fits(range.offset_bytes, range.length_bytes))

@@ -29,7 +29,9 @@ fuzz_target!(|data: &[u8]| {
     let _ = negotiate::greet(&mut Says(data));
     if let Ok(export) = negotiate::choose(&mut Says(data), &Query { export: "disk" }) {
         assert!(export.least_bytes.is_power_of_two() && export.most_bytes >= export.least_bytes);
-        assert!(export.most_bytes.is_multiple_of(export.least_bytes) && export.best_bytes >= export.least_bytes);
+        assert!(
+            export.most_bytes.is_multiple_of(export.least_bytes) && export.best_bytes >= export.least_bytes
+        );
     }
     let mut rest = data;
     while let Ok(Some((head, count))) = Head::read(rest) {

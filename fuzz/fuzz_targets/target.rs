@@ -58,11 +58,10 @@ fn to(cdb_bytes: u64) -> WriteOrder {
 fuzz_target!(|data: &[u8]| {
     let [how, step, rest @ ..] = data else { return };
     let user = |name: &str| Credentials { name: name.into(), secret: b"twelve bytes".to_vec() };
-    let authentication =
-        (how & 1 != 0).then(|| Authentication {
-            initiators: vec![Known { credentials: user("a"), own: Some(user("t")) }],
-            is_optional: how & 64 != 0,
-        });
+    let authentication = (how & 1 != 0).then(|| Authentication {
+        initiators: vec![Known { credentials: user("a"), own: Some(user("t")) }],
+        is_optional: how & 64 != 0,
+    });
     let door = Door(authentication);
     let mut login = TargetLogin::new(Wishes::default(), 8);
     let digests = Digests { header: how & 4 != 0, data: how & 8 != 0 };
