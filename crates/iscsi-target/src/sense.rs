@@ -10,11 +10,15 @@ pub(crate) const ABORT_TIMED_OUT: Sense = Sense::new(SenseKey::HardwareError, 0x
 /// another path, and the medium is not accused.
 const NO_ANSWER: Sense = Sense::new(SenseKey::AbortedCommand, 0x08, 0x01);
 
+/// LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE: the initiator goes on with another path, and the medium is not accused.
+const FENCED: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0b);
+
 pub(crate) fn read_sense(error: &StoreError) -> Sense {
     tracing::warn!(%error, "read failed");
     match error {
         StoreError::Injected(fault) => fault_sense(*fault).unwrap_or(Sense::READ_ERROR),
         StoreError::TimedOut { .. } => NO_ANSWER,
+        StoreError::Fenced(_) => FENCED,
         _ => Sense::READ_ERROR,
     }
 }
@@ -28,6 +32,7 @@ pub(crate) fn write_sense(error: &StoreError) -> Sense {
         StoreError::NoMemory(_) | StoreError::NoSpace(_) => Sense::SPACE_ALLOCATION_FAILED,
         StoreError::Injected(fault) => fault_sense(*fault).unwrap_or(Sense::WRITE_ERROR),
         StoreError::TimedOut { .. } => NO_ANSWER,
+        StoreError::Fenced(_) => FENCED,
         StoreError::Miscompare(at) => Sense::miscompare(*at),
         StoreError::OutOfRange { .. }
         | StoreError::FixedSize(_)

@@ -135,6 +135,8 @@ pub struct Plan {
     pub ports: Vec<u16>,
     /// Servers that are connected to while the process runs.
     pub servers: Servers,
+    /// What the process needs that cannot be confined: then only user, capabilities and `no_new_privs` are.
+    pub unconfined: Option<&'static str>,
     /// Sockets need options that are reserved to CAP_NET_ADMIN.
     pub tunes_network: bool,
 }
@@ -173,6 +175,13 @@ impl Plan {
         if self.mode == Mode::Off {
             return Ok(Prepared { files: None, plan: self });
         }
+        if let Some(reason) = self.unconfined {
+            if self.mode == Mode::Require {
+                let reason = reason.to_owned();
+                return Err(SandboxError::Unavailable { what: "Landlock and seccomp", reason });
+            }
+            tracing::warn!("sandbox: neither Landlock nor seccomp: {reason}");
+        }
         // Existing threads would stay outside the sandbox.
         if let Ok(threads) = std::fs::read_dir("/proc/self/task").map(Iterator::count)
             && threads > 1
@@ -188,7 +197,7 @@ impl Plan {
         };
         capabilities::limit_bounding(needs.for_start());
         capabilities::limit(needs.for_start())?;
-        let files = files::confine(&self)?;
+        let files = if self.unconfined.is_some() { None } else { files::confine(&self)? };
         Ok(Prepared { files, plan: self })
     }
 
@@ -248,16 +257,18 @@ impl Prepared {
                 (true, true) => calls::Ring::Existing,
                 (true, false) => calls::Ring::None,
             };
-            calls = match calls::restrict(ring, &plan.servers) {
-                Ok(count) => Some(count),
-                Err(reason) if plan.mode == Mode::Require => {
-                    return Err(SandboxError::Unavailable { what: "seccomp", reason });
-                }
-                Err(reason) => {
-                    tracing::warn!("sandbox: seccomp is not available: {reason}");
-                    None
-                }
-            };
+            if plan.unconfined.is_none() {
+                calls = match calls::restrict(ring, &plan.servers) {
+                    Ok(count) => Some(count),
+                    Err(reason) if plan.mode == Mode::Require => {
+                        return Err(SandboxError::Unavailable { what: "seccomp", reason });
+                    }
+                    Err(reason) => {
+                        tracing::warn!("sandbox: seccomp is not available: {reason}");
+                        None
+                    }
+                };
+            }
         }
         let servers = plan.servers;
         Ok(Sandbox { mode: plan.mode, user: plan.user, capabilities, files, calls, servers })
@@ -288,6 +299,14 @@ impl Sandbox {
             None => self.servers.has_unix,
         };
         if is_allowed || self.mode == Mode::Off { Ok(()) } else { Err(SandboxError::Server) }
+    }
+
+    /// Checks whether what cannot be confined may begin now.
+    ///
+    /// # Errors
+    /// When Landlock or seccomp are in force.
+    pub fn check_unconfined(&self) -> Result<(), SandboxError> {
+        if self.files.is_none() && self.calls.is_none() { Ok(()) } else { Err(SandboxError::Server) }
     }
 
     /// Checks whether a disk may be opened now, to give a better reason than the kernel's error.

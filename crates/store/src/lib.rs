@@ -13,6 +13,7 @@ mod memory;
 pub mod nbd;
 mod operation;
 pub mod ram;
+pub mod rbd;
 pub mod request;
 mod resident;
 pub mod spec;
@@ -30,6 +31,7 @@ pub use file::FileStore;
 pub use nbd::NbdStore;
 pub use operation::Operation;
 pub use ram::Ram;
+pub use rbd::RbdStore;
 pub use request::{Done, Ended, Request, Ticket};
 pub use spec::{SpecError, StoreSpec};
 pub use zero::Zero;
@@ -286,6 +288,11 @@ pub enum StoreError {
         /// What is known of it.
         reason: String,
     },
+    /// Another gateway has taken the data over, and this one may not use them any more.
+    #[error(
+        "{0}: another gateway has taken it over, and fenced this one; serve it there, or restart this target"
+    )]
+    Fenced(String),
     /// The file system is full.
     #[error("{0}: no space is left for more data; free some")]
     NoSpace(String),

@@ -1,5 +1,5 @@
 //! Stores, and layers over them, as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`, `file:/srv/disk,size=10G`,
-//! `nbd://host/export`.
+//! `nbd://host/export`, `rbd:pool/image`.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
@@ -17,7 +17,10 @@ use crate::file::{Engine, OpenOptions};
 use crate::layer::LayerSpec;
 use crate::nbd::{CONNECTIONS_MAX, NbdOptions};
 use crate::operation::Operation;
-use crate::{Done, Ended, FileStore, NbdStore, Owner, Ram, Request, Store, StoreError, Ticket, Zero};
+use crate::rbd::{ImageAddress, ImageAddressError, RbdOptions};
+use crate::{
+    Done, Ended, FileStore, NbdStore, Owner, Ram, RbdStore, Request, Store, StoreError, Ticket, Zero,
+};
 
 /// The default logical block length, bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 512;
@@ -60,6 +63,13 @@ pub enum StoreKind {
         /// How it is opened (`connections=4`, `hold=20s`).
         how: NbdOptions,
     },
+    /// An image of a Ceph cluster.
+    Rbd {
+        /// Which one (`rbd:POOL/IMAGE`).
+        address: ImageAddress,
+        /// How it is opened (`conf=/etc/ceph/ceph.conf`, `id=admin`, `shared=yes`).
+        how: RbdOptions,
+    },
 }
 
 /// A store and how its disk presents it: `kind:argument[,option[=value]]...`.
@@ -86,15 +96,18 @@ pub struct StoreSpec {
 pub enum SpecError {
     /// Nothing before the colon, or no colon.
     #[error(
-        "'{0}' is not a store; write ram:SIZE, zero:SIZE, file:PATH, dev:PATH or nbd://HOST/EXPORT, such as ram:1G"
+        "'{0}' is not a store; write ram:SIZE, zero:SIZE, file:PATH, dev:PATH, nbd://HOST/EXPORT or rbd:POOL/IMAGE, such as ram:1G"
     )]
     Form(String),
     /// A kind that does not exist.
-    #[error("'{0}' is not a kind of store; use ram, zero, file, dev or nbd")]
+    #[error("'{0}' is not a kind of store; use ram, zero, file, dev, nbd or rbd")]
     Kind(String),
     /// The address of an export cannot be read.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// The name of an image cannot be read.
+    #[error(transparent)]
+    Image(#[from] ImageAddressError),
     /// The size cannot be read.
     #[error("size: {0}")]
     Size(#[from] UnitError),
@@ -108,7 +121,7 @@ pub enum SpecError {
     },
     /// An option that does not exist, or a value that it cannot have.
     #[error(
-        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring, engine=threads or shared=yes, for nbd connections=1 to 16 or hold=20s, \
+        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring, engine=threads or shared=yes, for nbd connections=1 to 16 or hold=20s, for rbd conf=PATH, id=NAME or shared=yes, \
          or a layer: delay=1ms, work=10us, extra=119us[:every=5|share=0.3|rise=105ms|fall=105ms][:time=1s-2s|ops=1000-2000], iops=500, bandwidth=100M, \
          error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], stats, log"
     )]
@@ -127,9 +140,10 @@ impl FromStr for StoreSpec {
         let mut parts = rest.split(',');
         let first = parts.next().filter(|s| !s.is_empty()).ok_or_else(form)?;
         let is_remote = matches!(kind, "nbd" | "nbds" | "nbd+unix" | "nbds+unix");
+        let is_image = kind == "rbd";
         let maximum = match kind {
             "zero" | "null" | "file" | "dev" => i64::MAX as u64,
-            _ if is_remote => i64::MAX as u64,
+            _ if is_remote || is_image => i64::MAX as u64,
             "ram" => crate::ram::RAM_BYTES_MAX,
             other => return Err(SpecError::Kind(other.to_owned())),
         };
@@ -137,7 +151,9 @@ impl FromStr for StoreSpec {
         let mut shared = false;
         let address = is_remote.then(|| format!("{kind}:{first}").parse::<Address>()).transpose()?;
         let (mut connections, mut hold) = (None, None);
-        let mut size_bytes = if is_path || is_remote { None } else { Some(parse_size(first)?) };
+        let image = is_image.then(|| first.parse::<ImageAddress>()).transpose()?;
+        let (mut conf, mut id) = (None, None);
+        let mut size_bytes = if is_path || is_remote || is_image { None } else { Some(parse_size(first)?) };
         let (mut read_only, mut removable, mut block_bytes, mut physical_bytes) = (false, false, None, None);
         let mut layers = Vec::new();
         for option in parts {
@@ -161,10 +177,18 @@ impl FromStr for StoreSpec {
                 }
                 Some(("engine", "ring")) if is_path => engine = Some(Engine::Ring),
                 Some(("engine", "threads")) if is_path => engine = Some(Engine::Threads),
-                Some(("shared", "yes")) if is_path && shared => {
+                Some(("conf", _)) if is_image && conf.is_some() => {
                     return Err(SpecError::Repeated(option.to_owned()));
                 }
-                Some(("shared", "yes")) if is_path => shared = true,
+                Some(("conf", path)) if is_image && !path.is_empty() => conf = Some(path.to_owned()),
+                Some(("id", _)) if is_image && id.is_some() => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
+                Some(("id", name)) if is_image && !name.is_empty() => id = Some(name.to_owned()),
+                Some(("shared", "yes")) if (is_path || is_image) && shared => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
+                Some(("shared", "yes")) if is_path || is_image => shared = true,
                 Some(("connections", _)) if is_remote && connections.is_some() => {
                     return Err(SpecError::Repeated(option.to_owned()));
                 }
@@ -213,6 +237,12 @@ impl FromStr for StoreSpec {
             let kind = StoreKind::Nbd { address, how };
             return Ok(Self { kind, read_only, removable, own_blocks, block_bytes, physical_bytes, layers });
         }
+        if let Some(address) = image {
+            let default = RbdOptions::default();
+            let how = RbdOptions { conf: conf.unwrap_or(default.conf), id: id.unwrap_or(default.id), shared };
+            let kind = StoreKind::Rbd { address, how };
+            return Ok(Self { kind, read_only, removable, own_blocks, block_bytes, physical_bytes, layers });
+        }
         let kind = match (kind, size_bytes) {
             ("zero" | "null", Some(size_bytes)) => StoreKind::Zero { size_bytes },
             ("ram", Some(size_bytes)) => StoreKind::Ram { size_bytes },
@@ -232,7 +262,7 @@ impl StoreSpec {
         match self.kind {
             StoreKind::Zero { size_bytes } | StoreKind::Ram { size_bytes } => Some(size_bytes),
             StoreKind::File { size_bytes, .. } => size_bytes,
-            StoreKind::Nbd { .. } => None,
+            StoreKind::Nbd { .. } | StoreKind::Rbd { .. } => None,
         }
     }
 
@@ -241,7 +271,7 @@ impl StoreSpec {
     pub fn resized(&self, size_bytes: u64) -> Self {
         let kind = match &self.kind {
             // Its server decides.
-            StoreKind::Nbd { .. } => self.kind.clone(),
+            StoreKind::Nbd { .. } | StoreKind::Rbd { .. } => self.kind.clone(),
             StoreKind::Zero { .. } => StoreKind::Zero { size_bytes },
             StoreKind::Ram { .. } => StoreKind::Ram { size_bytes },
             StoreKind::File { path, direct, device, engine, shared, .. } => StoreKind::File {
@@ -302,6 +332,7 @@ impl StoreSpec {
             StoreKind::Zero { size_bytes } => Arc::new(Zero::new(*size_bytes)),
             StoreKind::Ram { size_bytes } => Arc::new(Ram::new(*size_bytes)),
             StoreKind::Nbd { address, how } => Arc::new(NbdStore::open(address, *how)?),
+            StoreKind::Rbd { address, how } => Arc::new(RbdStore::open(address, how, self.read_only)?),
             StoreKind::File { path, size_bytes, direct, device, engine, shared } => {
                 let how = OpenOptions {
                     size_bytes: *size_bytes,

@@ -52,6 +52,7 @@ impl SandboxArgs {
             configuration: reread,
             ports: config.portals.iter().map(|portal| portal.listen.port()).collect(),
             servers: servers(luns),
+            unconfined: unconfined(luns),
             tunes_network: config.tcp.congestion.is_some(),
         }
     }
@@ -61,7 +62,9 @@ impl SandboxArgs {
 fn file_of(spec: &StoreSpec) -> Option<(&Path, bool)> {
     match &spec.kind {
         StoreKind::File { path, .. } => Some((path, !spec.read_only)),
-        StoreKind::Zero { .. } | StoreKind::Ram { .. } | StoreKind::Nbd { .. } => None,
+        StoreKind::Zero { .. } | StoreKind::Ram { .. } | StoreKind::Nbd { .. } | StoreKind::Rbd { .. } => {
+            None
+        }
     }
 }
 
@@ -72,6 +75,14 @@ fn server_of(spec: &StoreSpec) -> Option<Option<u16>> {
         ServerPlace::Tcp(_, port) => Some(Some(port)),
         ServerPlace::Unix(_) => Some(None),
     }
+}
+
+/// What a disk needs that the sandbox cannot confine.
+fn unconfined(luns: &[(DiskKey, DiskSpec)]) -> Option<&'static str> {
+    let is_image = |spec: &DiskSpec| matches!(spec.store.kind, StoreKind::Rbd { .. });
+    luns.iter().any(|(_, spec)| is_image(spec)).then_some(
+        "an rbd: disk connects to every monitor and object store of its cluster, by a library that opens files of its own",
+    )
 }
 
 fn servers(luns: &[(DiskKey, DiskSpec)]) -> Servers {
@@ -91,6 +102,9 @@ pub(crate) fn check(sandbox: &Sandbox, luns: &[(DiskKey, DiskSpec)]) -> anyhow::
     for (key, spec) in luns {
         if let Some((path, writes)) = file_of(&spec.store) {
             sandbox.check_disk(path, writes).with_context(|| key.to_string())?;
+        }
+        if matches!(spec.store.kind, StoreKind::Rbd { .. }) {
+            sandbox.check_unconfined().with_context(|| key.to_string())?;
         }
         if let Some(port) = server_of(&spec.store) {
             sandbox.check_server(port).with_context(|| key.to_string())?;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod ceph;
 pub mod daemon;
 pub mod guest;
 pub mod host;

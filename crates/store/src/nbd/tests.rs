@@ -256,13 +256,13 @@ fn a_server_that_breaks_the_protocol_harms_nothing() {
         // Too few bytes, too many, and before the range.
         (
             |peer, heard| {
-                peer.chunk(true, 1, heard.cookie, &[&heard.offset.to_be_bytes()[..], &[0; 511]].concat())
+                peer.chunk(true, 1, heard.cookie, &[&heard.offset.to_be_bytes()[..], &[0; 511]].concat());
             },
             true,
         ),
         (
             |peer, heard| {
-                peer.chunk(true, 1, heard.cookie, &[&heard.offset.to_be_bytes()[..], &[0; 513]].concat())
+                peer.chunk(true, 1, heard.cookie, &[&heard.offset.to_be_bytes()[..], &[0; 513]].concat());
             },
             true,
         ),
@@ -273,13 +273,13 @@ fn a_server_that_breaks_the_protocol_harms_nothing() {
                     1,
                     heard.cookie,
                     &[&(heard.offset - 1).to_be_bytes()[..], &[0; 512]].concat(),
-                )
+                );
             },
             true,
         ),
         (
             |peer, heard| {
-                peer.chunk(true, 2, heard.cookie, &[&heard.offset.to_be_bytes()[..], &[0xff; 4]].concat())
+                peer.chunk(true, 2, heard.cookie, &[&heard.offset.to_be_bytes()[..], &[0xff; 4]].concat());
             },
             true,
         ),
