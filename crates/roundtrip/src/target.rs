@@ -40,7 +40,7 @@ pub(crate) struct TargetArgs {
     /// The target's iSCSI name [default: iqn.2026-11.example.roundtrip:target]
     #[arg(long)]
     iqn: Option<String>,
-    /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE, file:PATH[,size=SIZE], dev:PATH or nbd://HOST/EXPORT, options
+    /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE, file:PATH[,size=SIZE], dev:PATH, nbd://HOST/EXPORT or rbd:POOL/IMAGE, options
     /// ,bs=512|4k ,pbs=4k ,readonly ,removable ,direct ,shared=yes, and layers (docs/target.md); repeatable
     #[arg(long = "lun", value_parser = target_config::lun, value_name = "N=STORE")]
     luns: Vec<(u16, DiskSpec)>,

@@ -78,14 +78,13 @@ impl Cluster {
 
     fn try_rbd(&self, arguments: &[&str]) -> bool {
         let conf = self.conf();
-        let output =
-            limited("rbd").arg("-c").arg(conf).arg("--no-progress").args(arguments).output().unwrap();
+        let output = limited("rbd").arg("-c").arg(conf).args(arguments).output().unwrap();
         output.status.success()
     }
 
     /// Runs `rbd`.
     pub fn rbd(&self, arguments: &[&str]) {
-        run(limited("rbd").arg("-c").arg(self.conf()).arg("--no-progress").args(arguments));
+        run(limited("rbd").arg("-c").arg(self.conf()).args(arguments));
     }
 
     /// Runs `ceph`, and returns what it says.
