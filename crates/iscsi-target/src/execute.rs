@@ -103,9 +103,13 @@ impl Table {
                 let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
                 let from = Mapped { offset_bytes, block_bytes, allocation };
                 if unit.store.may_wait(Operation::Map)
-                    && let Some(share) = context.tasks.jobs.room(0)
                     && let Some(job) = context.job(command, lun, false)
                 {
+                    let jobs = &context.tasks.jobs;
+                    let Some(share) = jobs.room(0).or_else(|| jobs.spare()) else {
+                        context.connection.respond_status(command, status::BUSY, &[], 0, 0, context.out);
+                        return CommandState::Over;
+                    };
                     let store = Arc::clone(&unit.store);
                     context.tasks.jobs.begin(job, Room { unit, share: Some(share), bytes: 0 }, move || {
                         Outcome::Answer(mapped::status(&*store, from))
@@ -127,9 +131,14 @@ impl Table {
             Plan::Flush { lun } => {
                 let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
                 if unit.store.may_wait(Operation::Flush)
-                    && let Some(share) = context.tasks.jobs.room(0)
                     && let Some(job) = context.job(command, lun, false)
                 {
+                    // On this thread it would hold up every other connection until the disk has answered.
+                    let jobs = &context.tasks.jobs;
+                    let Some(share) = jobs.room(0).or_else(|| jobs.spare()) else {
+                        context.connection.respond_status(command, status::BUSY, &[], 0, 0, context.out);
+                        return CommandState::Over;
+                    };
                     let (table, lun) = (Arc::clone(self), command.lun);
                     context.tasks.jobs.submit(
                         job,

@@ -47,7 +47,7 @@ pub enum AddressError {
     #[error("'{0}' is not a port; use 1 to 65535")]
     Port(String),
     /// A percent sign without two hexadecimal digits, or bytes that are not UTF-8.
-    #[error("'{0}' is not percent-encoded UTF-8; write a percent sign as %25")]
+    #[error("'{0}' is not percent-encoded UTF-8 without zero bytes; write a percent sign as %25")]
     Encoding(String),
     /// A parameter behind the question mark.
     #[error(
@@ -142,7 +142,8 @@ fn decoded(text: &str) -> Result<String, AddressError> {
         bytes.push(byte.ok_or_else(wrong)?);
         rest = &rest[2..];
     }
-    String::from_utf8(bytes).map_err(|_| wrong())
+    // No name or path has a zero byte.
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0')).ok_or_else(wrong)
 }
 
 /// Encodes what has a meaning in an address, or in the text of a disk.
@@ -225,7 +226,7 @@ mod tests {
         for text in ["nbd://h:0", "nbd://h:x", "nbd://h:65536", "nbd://h:"] {
             assert!(matches!(read(text), Err(AddressError::Port(_))), "{text}");
         }
-        for text in ["nbd://h/%2", "nbd://h/%+1", "nbd://h/%ff"] {
+        for text in ["nbd://h/%2", "nbd://h/%+1", "nbd://h/%ff", "nbd://h/a%00b"] {
             assert!(matches!(read(text), Err(AddressError::Encoding(_))), "{text}");
         }
         for text in [

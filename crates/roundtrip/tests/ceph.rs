@@ -34,7 +34,7 @@ fn open(target: &Target) -> Session {
 #[ignore = "needs Ceph: make test-ceph"]
 fn data_copied_to_an_image_reads_back_and_the_suite_passes() {
     let cluster = cluster();
-    let disk = cluster.image("copied", 64);
+    let disk = cluster.image("copied", 16);
     let folder = tempfile::tempdir().unwrap();
     let (image, back) = (folder.path().join("image"), folder.path().join("back"));
     random_file(&image, 16 << 20);

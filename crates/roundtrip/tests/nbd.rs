@@ -23,7 +23,7 @@ fn open(target: &Target) -> Session {
     session
 }
 
-/// Copies an image to a disk and back, and runs libiscsi's whole suite on it.
+/// Copies an image of 16 MiB to a disk of that size and back, and runs libiscsi's whole suite on it.
 fn comes_back(disk: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (image, back) = (folder.path().join("image"), folder.path().join("back"));
@@ -47,14 +47,57 @@ fn comes_back(disk: &str) {
 #[test]
 fn data_copied_to_exports_reads_back_and_the_suite_passes() {
     let folder = tempfile::tempdir().unwrap();
-    let memory = Server::nbdkit(folder.path(), &["memory", "64M"]);
+    let memory = Server::nbdkit(folder.path(), &["memory", "16M"]);
     let image = folder.path().join("image.qcow2");
-    succeed("qemu-img", &["create", "-q", "-f", "qcow2", image.to_str().unwrap(), "64M"]);
+    succeed("qemu-img", &["create", "-q", "-f", "qcow2", image.to_str().unwrap(), "16M"]);
     let qemu = Server::qemu(folder.path(), "qcow2", &image);
     std::thread::scope(|scope| {
         scope.spawn(|| comes_back(&format!("{},connections=2", memory.disk(""))));
         scope.spawn(|| comes_back(&qemu.disk("disk")));
     });
+}
+
+/// Commands that are longer than what a connection may gather, and than what a server takes at once.
+#[test]
+fn the_longest_commands_are_carried_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = [
+        "--filter=blocksize-policy",
+        "memory",
+        "64M",
+        "blocksize-maximum=1M",
+        "blocksize-error-policy=error",
+    ];
+    let server = Server::nbdkit(folder.path(), &policy);
+    let target = Target::start(&["--lun", &format!("0={},stats", server.disk(""))]);
+    let commands = [
+        "write -P 7 0 48M",
+        "read -P 7 0 48M",
+        "discard 1M 40M",
+        "flush",
+        "read -P 0 1M 40M",
+        "read -P 7 41M 7M",
+    ];
+    let arguments: Vec<&str> = commands.iter().flat_map(|command| ["-c", command]).collect();
+    let text = succeed("qemu-io", &[&["-f", "raw"], &arguments[..], &[&target.url(0)]].concat());
+    assert!(!text.contains("failed"), "{text}");
+}
+
+/// A server whose extents do not fit the disk's blocks: a block of which a part is allocated is read, and not taken for zeros.
+#[test]
+fn extents_that_do_not_fit_blocks_lose_no_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("disk");
+    std::fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    let written = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&written, b"HELLO", 4096).unwrap();
+    let words = ["--filter=offset", "file", file.to_str().unwrap(), "offset=512", "range=524288"];
+    let server = Server::nbdkit(folder.path(), &words);
+    let target = Target::start(&["--lun", &format!("0={},bs=4k", server.disk(""))]);
+    let copy = folder.path().join("copy");
+    succeed("qemu-img", &["convert", "-f", "raw", "-O", "raw", &target.url(0), copy.to_str().unwrap()]);
+    let (disk, copy) = (std::fs::read(&file).unwrap(), std::fs::read(&copy).unwrap());
+    assert!(disk[512..512 + 524_288] == copy[..]);
 }
 
 /// A server that is away for longer than requests are held fails them with a clear sense, and the session goes on when it is back.

@@ -88,7 +88,8 @@ impl NbdStore {
         let known = FOUND.lock().get(&name).cloned();
         let server = known.map_or_else(|| Server::new(address).map(Arc::new), Ok);
         let server = server.map_err(|error| failed(error.to_string()))?;
-        let (link, export) = server.connect().map_err(|error| failed(error.to_string()))?;
+        let (link, export) =
+            server.connect(link::NEGOTIATE_TIME).map_err(|error| failed(error.to_string()))?;
         if export.least_bytes > 4096 {
             let error =
                 format!("requests must be multiples of {} B; at most 4096 is possible", export.least_bytes);

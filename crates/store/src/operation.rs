@@ -9,8 +9,8 @@ pub enum Operation {
     Write,
     /// Bytes need not be kept.
     Discard,
-    /// Which bytes are allocated is asked for.
-    Map,
     /// Everything written is brought to stable storage.
     Flush,
+    /// Which bytes are allocated is asked for; layers do not see it.
+    Map,
 }

@@ -42,7 +42,12 @@ pub(super) fn status(store: &dyn Store, from: Mapped) -> Vec<u8> {
             break;
         }
         let (is_mapped, bytes) = store.is_mapped(at);
-        let blocks = (bytes / block).max(1);
+        // A block of which a part is allocated is allocated.
+        let (is_mapped, blocks) = match (is_mapped, bytes / block) {
+            (true, _) => (true, bytes.div_ceil(block).max(1)),
+            (false, 0) => (true, 1),
+            (false, blocks) => (false, blocks),
+        };
         match runs.last_mut() {
             Some(last) if last.is_mapped == is_mapped && last.blocks < u32::MAX.into() => {
                 last.blocks += blocks;
@@ -108,6 +113,43 @@ mod tests {
         assert_eq!(runs(&disk, 0, 512, 8 + 32), all[..2]);
         assert_eq!(status(&disk, Mapped { offset_bytes: 0, block_bytes: 512, allocation: 20 }).len(), 20);
         assert_eq!(runs(&disk, all[2].0 * 512, 512, 4096), all[2..]);
+    }
+
+    /// Data from byte 3584 to 7680 alone.
+    struct Shifted;
+
+    impl Store for Shifted {
+        fn kind(&self) -> &'static str {
+            "shifted"
+        }
+        fn size_bytes(&self) -> u64 {
+            64 << 10
+        }
+        fn has_volatile_cache(&self) -> bool {
+            false
+        }
+        fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), store::StoreError> {
+            Ok(())
+        }
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<(), store::StoreError> {
+            Ok(())
+        }
+        fn flush(&self) -> Result<(), store::StoreError> {
+            Ok(())
+        }
+        fn is_mapped(&self, offset: u64) -> (bool, u64) {
+            match offset {
+                0..3584 => (false, 3584 - offset),
+                3584..7680 => (true, 7680 - offset),
+                _ => (false, self.size_bytes() - offset),
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_partly_allocated_is_allocated() {
+        assert_eq!(runs(&Shifted, 0, 4096, 4096), [(0, 2, true), (2, 14, false)]);
+        assert_eq!(runs(&Shifted, 0, 512, 4096), [(0, 7, false), (7, 8, true), (15, 113, false)]);
     }
 
     #[test]

@@ -88,7 +88,9 @@ impl Hook for Stats {
         outcome: &Result<(), StoreError>,
         elapsed: Duration,
     ) {
-        let row = &mut self.0.lock()[operation as usize];
+        let mut rows = self.0.lock();
+        let index = OPERATIONS.iter().position(|&counted| counted == operation);
+        let Some(row) = index.and_then(|index| rows.get_mut(index)) else { return };
         row.bytes += bytes;
         row.errors += u64::from(outcome.is_err());
         row.ns.saturating_record(elapsed.as_nanos() as u64);

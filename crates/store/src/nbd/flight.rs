@@ -1,5 +1,7 @@
 //! A request on its way to an NBD server: in pieces, as long as the server takes them.
 
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::SyncSender;
 
 use nbd::Export;
@@ -28,6 +30,13 @@ pub(super) struct Piece {
     pub(super) length: u32,
 }
 
+/// Tells that a request has ended. A panic there must not end the connection, which others use.
+fn call(done: Done, ended: Ended) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| done(ended))).is_err() {
+        tracing::error!("the completion of a disk request panicked");
+    }
+}
+
 /// A request on its way.
 pub(super) struct Flight {
     /// Its number, by which it is cancelled.
@@ -37,8 +46,10 @@ pub(super) struct Flight {
     pub(super) done_bytes: u64,
     /// A flush follows a stable write of a server that has no such write.
     pub(super) is_flushing: bool,
-    /// Bytes of data or zeros that have come for the piece.
-    pub(super) got_bytes: u32,
+    /// The ranges of the piece that have come: where each begins, and how long it is.
+    pub(super) covered: BTreeMap<u32, u32>,
+    /// Parts of the reply that have come.
+    pub(super) chunks: u32,
     /// What the reply has said so far.
     pub(super) error: Option<(u32, String)>,
     /// What is allocated, as the reply says.
@@ -54,7 +65,8 @@ impl Flight {
             ask,
             done_bytes: 0,
             is_flushing: false,
-            got_bytes: 0,
+            covered: BTreeMap::new(),
+            chunks: 0,
             error: None,
             mapped: None,
             was_sent: false,
@@ -108,27 +120,52 @@ impl Flight {
         buffer.get_mut(at..at + length as usize)
     }
 
+    /// A range of the piece has come. Returns whether none of it has come before.
+    pub(super) fn cover(&mut self, at: u32, length: u32) -> bool {
+        let behind = at + length;
+        let before = self.covered.range(..behind).next_back().map(|(&at, &length)| (at, at + length));
+        match before {
+            Some((_, end)) if end > at => false,
+            // In order, as nearly every server sends them, it stays one range.
+            Some((start, end)) if end == at => {
+                self.covered.insert(start, behind - start);
+                true
+            }
+            _ => {
+                self.covered.insert(at, length);
+                true
+            }
+        }
+    }
+
+    /// Whether all of a piece has come.
+    pub(super) fn is_covered(&self, length: u32) -> bool {
+        self.covered.values().sum::<u32>() == length
+    }
+
     /// The piece has ended. Returns whether another one follows.
     pub(super) fn advance(&mut self, export: &Export) -> bool {
         let Ask::Request(request, _) = &self.ask else { return false };
         if self.is_flushing || self.error.is_some() {
             return false;
         }
-        self.done_bytes += u64::from(self.piece(export).length);
-        self.got_bytes = 0;
-        if self.done_bytes < request.place().1 {
-            return true;
-        }
         let needs_flush = matches!(request, Request::Write { is_stable: true, .. })
             && export.has_flush()
             && !export.has_fua();
+        let whole = request.place().1;
+        self.done_bytes += u64::from(self.piece(export).length);
+        self.rewind();
+        if self.done_bytes < whole {
+            return true;
+        }
         self.is_flushing = needs_flush;
         needs_flush
     }
 
     /// The connection is lost: the piece is sent again.
     pub(super) fn rewind(&mut self) {
-        self.got_bytes = 0;
+        self.covered.clear();
+        self.chunks = 0;
         self.error = None;
         self.mapped = None;
     }
@@ -136,7 +173,7 @@ impl Flight {
     /// Ends it.
     pub(super) fn end(self, outcome: Result<(), StoreError>) {
         match self.ask {
-            Ask::Request(request, done) => done(Ended::new(outcome, request)),
+            Ask::Request(request, done) => call(done, Ended::new(outcome, request)),
             Ask::Map { length, reply, .. } => {
                 // Nobody waits any more when the store is closed.
                 let _ = reply.send(outcome.map(|()| self.mapped.unwrap_or((true, length))));
@@ -149,7 +186,7 @@ impl Flight {
     pub(super) fn cancel(&mut self, export: &Export) {
         let piece = self.piece(export);
         match std::mem::replace(&mut self.ask, Ask::Cancelled(piece)) {
-            Ask::Request(request, done) => done(Ended::new(Err(StoreError::Cancelled), request)),
+            Ask::Request(request, done) => call(done, Ended::new(Err(StoreError::Cancelled), request)),
             other => self.ask = other,
         }
     }

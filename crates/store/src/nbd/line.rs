@@ -17,7 +17,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 
 use super::flight::{Ask, Flight};
-use super::link::{Link, Server};
+use super::link::{Link, Server, Socket};
 use crate::StoreError;
 
 /// Bytes that are received at once.
@@ -26,6 +26,15 @@ const INPUT_BYTES: usize = 256 << 10;
 const DIRECT_BYTES: u32 = 32 << 10;
 /// Data that are longer are sent from their own memory.
 const COPIED_BYTES: usize = 16 << 10;
+/// Parts of a reply, beside one for each so many bytes.
+const CHUNKS_MIN: u32 = 64;
+const CHUNK_BYTES_MIN: u32 = 64;
+/// A part of the output that is as long is appended to no more.
+pub(super) const PART_BYTES: usize = 64 << 10;
+/// Bytes that are received in a row before other work gets its turn.
+const TURN_BYTES: usize = 4 << 20;
+/// A connection that ends sooner is no success, and the next attempt waits.
+const SHORT: Duration = Duration::from_secs(1);
 /// Times between two attempts to connect: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// A server that is silent for so long while requests wait is mentioned in the log.
@@ -39,8 +48,10 @@ pub(super) struct Line {
 struct Shared {
     inbox: Mutex<Inbox>,
     wake: EventFd,
-    /// The thread waits in the kernel, and has to be woken.
+    /// The thread waits in the kernel, and has to be woken, or its work done for it.
     is_asleep: AtomicBool,
+    /// Held by the thread while it does not wait.
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
@@ -55,10 +66,50 @@ impl Shared {
     fn post<R>(&self, change: impl FnOnce(&mut Inbox) -> R) -> R {
         let result = change(&mut self.inbox.lock());
         if self.is_asleep.swap(false, Ordering::SeqCst) {
-            // Fails only when the counter is full, and then the thread wakes anyway.
-            let _ = self.wake.write(1);
+            self.wake();
         }
         result
+    }
+
+    fn wake(&self) {
+        // Fails only when the counter is full, and then the thread wakes anyway.
+        let _ = self.wake.write(1);
+    }
+
+    /// Hands a request over. While the thread waits, the request is sent from here: that saves a wake-up, which takes longer than all
+    /// else when few are in flight.
+    fn submit(&self, ask: Ask) -> u64 {
+        let id = {
+            let mut inbox = self.inbox.lock();
+            let id = inbox.next;
+            inbox.next += 1;
+            inbox.new.push(Flight::new(id, ask));
+            id
+        };
+        if !self.is_asleep.swap(false, Ordering::SeqCst) {
+            return id;
+        }
+        // It has woken, or another one sends: either takes what is new, or is woken to do so.
+        let Some(mut state) = self.state.try_lock() else {
+            self.wake();
+            return id;
+        };
+        let new = std::mem::take(&mut self.inbox.lock().new);
+        state.admit(new);
+        // Everything but a send that is complete is left to the thread, failures too: it comes upon them again.
+        if state.link.is_some() && state.send_waiting().is_ok() && !state.has_output() {
+            self.is_asleep.store(true, Ordering::SeqCst);
+            // What came meanwhile found the thread awake.
+            let inbox = self.inbox.lock();
+            let is_idle = inbox.new.is_empty() && inbox.cancelled.is_empty() && !inbox.is_shut;
+            drop(inbox);
+            if is_idle {
+                return id;
+            }
+            self.is_asleep.store(false, Ordering::SeqCst);
+        }
+        self.wake();
+        id
     }
 }
 
@@ -76,10 +127,8 @@ impl Line {
     /// Starts the thread, with a connection or without.
     pub(super) fn new(remote: &Arc<Remote>, link: Option<Link>) -> io::Result<Self> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        let shared = Arc::new(Shared { inbox: Mutex::default(), wake, is_asleep: AtomicBool::new(false) });
-        let thread = Thread {
+        let state = State {
             remote: Arc::clone(remote),
-            shared: Arc::clone(&shared),
             link,
             flights: Slots::default(),
             waiting: Vec::new(),
@@ -91,19 +140,26 @@ impl Line {
             retry_after: RETRY.0,
             heard_at: Instant::now(),
             is_silent: false,
+            linked_at: Instant::now(),
+            has_more: false,
+            shut_at: None,
         };
-        std::thread::Builder::new().name("nbd".to_owned()).spawn(move || thread.run())?;
+        let (inbox, is_asleep) = (Mutex::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { inbox, wake, is_asleep, state: Mutex::new(state) });
+        let for_thread = Arc::clone(&shared);
+        std::thread::Builder::new().name("nbd".to_owned()).spawn(move || for_thread.run())?;
         Ok(Self { shared })
     }
 
     /// Hands a request over; its number.
     pub(super) fn submit(&self, ask: Ask) -> u64 {
-        self.shared.post(|inbox| {
-            let id = inbox.next;
-            inbox.next += 1;
-            inbox.new.push(Flight::new(id, ask));
-            id
-        })
+        self.shared.submit(ask)
+    }
+
+    /// What the thread has as long as it runs.
+    #[cfg(test)]
+    pub(super) fn watch(&self) -> std::sync::Weak<impl Sized + use<>> {
+        Arc::downgrade(&self.shared)
     }
 
     /// How a request is cancelled from anywhere, whether the connection is still there or not.
@@ -175,13 +231,13 @@ impl Slots {
 
 /// What is to be sent, in order.
 #[derive(Default)]
-struct Output {
-    parts: std::collections::VecDeque<Part>,
+pub(super) struct Output {
+    pub(super) parts: std::collections::VecDeque<Part>,
     /// Bytes of the first part that are sent.
-    sent: usize,
+    pub(super) sent: usize,
 }
 
-enum Part {
+pub(super) enum Part {
     Bytes(Vec<u8>),
     /// The data of the piece in this slot.
     Data(u32),
@@ -189,8 +245,10 @@ enum Part {
 
 impl Output {
     /// The bytes that others are appended to.
-    fn tail(&mut self) -> &mut Vec<u8> {
-        if !matches!(self.parts.back(), Some(Part::Bytes(_))) {
+    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
+        // A part is freed when all of it is sent: with a slow server one that is appended to without end never is.
+        let has_room = matches!(self.parts.back(), Some(Part::Bytes(bytes)) if bytes.len() < PART_BYTES);
+        if !has_room {
             self.parts.push_back(Part::Bytes(Vec::new()));
         }
         match self.parts.back_mut() {
@@ -303,9 +361,8 @@ struct Down {
     is_over: bool,
 }
 
-struct Thread {
+struct State {
     remote: Arc<Remote>,
-    shared: Arc<Shared>,
     link: Option<Link>,
     flights: Slots,
     /// Slots that are to be sent, in the order of their requests.
@@ -319,98 +376,152 @@ struct Thread {
     /// When the server was heard last, or had nothing to say.
     heard_at: Instant,
     is_silent: bool,
+    /// Since when the connection is there.
+    linked_at: Instant,
+    /// Receiving was interrupted for other work.
+    has_more: bool,
+    /// When the disk was closed.
+    shut_at: Option<Instant>,
 }
 
-impl Thread {
-    fn run(mut self) {
+/// What the thread waits for.
+enum Wait {
+    /// The socket, for so much, and no longer than this.
+    Socket(Arc<Socket>, PollFlags, Duration),
+    /// A time.
+    Time(Duration),
+    /// Nothing: it ends.
+    End,
+}
+
+impl Shared {
+    /// The thread.
+    fn run(&self) {
+        let mut is_ready = false;
         loop {
+            let mut state = self.state.lock();
+            self.is_asleep.store(false, Ordering::SeqCst);
             let (new, cancelled, is_shut) = {
-                let mut inbox = self.shared.inbox.lock();
+                let mut inbox = self.inbox.lock();
                 (std::mem::take(&mut inbox.new), std::mem::take(&mut inbox.cancelled), inbox.is_shut)
             };
-            if self.flights.is_empty() {
-                self.heard_at = Instant::now();
-            }
-            for flight in new {
-                let slot = self.flights.insert(flight);
-                self.waiting.push(slot);
-            }
+            state.admit(new);
             for id in cancelled {
-                self.cancel(id);
+                state.cancel(id);
             }
-            if is_shut && self.link.is_none() {
-                self.give_up("the disk is closed");
-            }
-            if is_shut && self.flights.is_empty() {
-                return self.leave();
-            }
-            if self.link.is_none() {
-                self.connect();
-            }
-            if self.link.is_some()
-                && let Err(lost) = self.turn(is_shut)
-            {
-                self.lose(&lost);
-            } else if self.link.is_none() {
-                self.expire();
-                self.sleep(None, Some(self.retry_at));
-            }
+            let wait = state.turn(is_ready, is_shut);
+            // What is posted from here on finds the thread asleep, and wakes it.
+            self.is_asleep.store(true, Ordering::SeqCst);
+            let is_idle = {
+                let inbox = self.inbox.lock();
+                inbox.new.is_empty() && inbox.cancelled.is_empty() && inbox.is_shut == is_shut
+            };
+            drop(state);
+            is_ready = match wait {
+                Wait::End => return,
+                Wait::Socket(socket, flags, time) => {
+                    self.poll(Some((&socket, flags)), if is_idle { time } else { Duration::ZERO })
+                }
+                Wait::Time(time) => self.poll(None, if is_idle { time } else { Duration::ZERO }),
+            };
         }
     }
 
-    /// Sends what is waiting, sleeps until something happens, and receives what has come.
-    fn turn(&mut self, is_shut: bool) -> Result<(), Lost> {
-        for slot in std::mem::take(&mut self.waiting) {
-            self.enqueue(slot);
+    /// Waits for the socket, for other threads, or until a time. Returns whether the socket is ready.
+    fn poll(&self, socket: Option<(&Socket, PollFlags)>, time: Duration) -> bool {
+        // Rounded up: a wait that is cut short would be repeated without end.
+        let time = if time.is_zero() { 0 } else { time.as_millis() as u64 + 1 };
+        let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+        let wake = self.wake.as_fd();
+        // Without a socket the second place is the first one again.
+        let (fd, flags) =
+            socket.map_or((wake, PollFlags::empty()), |(socket, flags)| (socket.as_fd(), flags));
+        let mut all = [PollFd::new(wake, PollFlags::POLLIN), PollFd::new(fd, flags)];
+        // An interrupted wait is a short one.
+        let _ = poll(&mut all, timeout);
+        let [woken, is_ready] = all.map(|one| one.any().unwrap_or(false));
+        if woken {
+            let _ = self.wake.read();
         }
-        self.send()?;
-        let has_output = !self.output.parts.is_empty() || self.link.as_ref().is_some_and(Link::wants_write);
-        let writes = if has_output { PollFlags::POLLOUT } else { PollFlags::empty() };
-        // A silent server is noticed, for the log.
-        let until = (!self.flights.is_empty() && !self.is_silent).then(|| self.heard_at + SILENCE);
+        is_ready
+    }
+}
+
+impl State {
+    /// Takes new requests.
+    fn admit(&mut self, new: Vec<Flight>) {
+        if self.flights.is_empty() {
+            self.heard_at = Instant::now();
+        }
+        for flight in new {
+            let slot = self.flights.insert(flight);
+            self.waiting.push(slot);
+        }
+    }
+
+    /// Receives what has come if the socket is ready, sends what is waiting, and connects where there is no connection.
+    fn turn(&mut self, is_ready: bool, is_shut: bool) -> Wait {
+        let has_more = std::mem::take(&mut self.has_more);
+        if (is_ready || has_more)
+            && let Err(lost) = self.receive()
+        {
+            self.lose(&lost);
+        }
+        // Of a closed disk nobody hears the answers; what the server still does ends in its own time.
+        let shut_at = is_shut.then(|| *self.shut_at.get_or_insert_with(Instant::now));
+        if shut_at.is_some_and(|at| self.link.is_none() || at.elapsed() >= self.remote.hold) {
+            self.give_up("the disk is closed");
+        }
         if is_shut && self.flights.is_empty() {
-            return Ok(());
+            self.leave();
+            return Wait::End;
         }
-        if self.sleep(Some(PollFlags::POLLIN | writes), until) {
-            self.receive()?;
+        if self.link.is_none() {
+            self.connect();
         }
-        if !self.is_silent && !self.flights.is_empty() && self.heard_at.elapsed() >= SILENCE {
+        if self.link.is_some()
+            && let Err(error) = self.send_waiting()
+        {
+            self.lose(&Lost::Io(error));
+        }
+        let Some(link) = &self.link else {
+            self.expire();
+            return Wait::Time(
+                self.retry_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)),
+            );
+        };
+        let socket = link.socket();
+        if self.has_more {
+            return Wait::Socket(socket, PollFlags::POLLIN, Duration::ZERO);
+        }
+        let flags =
+            if self.has_output() { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
+        if !self.flights.is_empty() && !self.is_silent && self.heard_at.elapsed() >= SILENCE {
             self.is_silent = true;
             let (name, count) = (&self.remote.name, self.flights.used().len());
             tracing::warn!("{name}: no answer for {} s; {count} requests wait for it", SILENCE.as_secs());
         }
-        Ok(())
+        // Requests may be sent while this thread waits: the silence of the server is looked for in any case.
+        let left = SILENCE.saturating_sub(self.heard_at.elapsed());
+        let shut = shut_at.map_or(SILENCE, |at| self.remote.hold.saturating_sub(at.elapsed()));
+        let time = if self.is_silent || self.flights.is_empty() { SILENCE } else { left };
+        let time = time.min(shut).max(Duration::from_millis(1));
+        Wait::Socket(socket, flags, time)
     }
 
-    /// Waits for the socket, for the other threads, or until a time. Returns whether the socket is ready.
-    fn sleep(&self, socket: Option<PollFlags>, until: Option<Instant>) -> bool {
-        self.shared.is_asleep.store(true, Ordering::SeqCst);
-        let is_idle = {
-            let inbox = self.shared.inbox.lock();
-            inbox.new.is_empty() && inbox.cancelled.is_empty()
-        };
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        // Rounded up: a wait that is cut short would be repeated without end.
-        let timeout = match left {
-            _ if !is_idle => PollTimeout::ZERO,
-            None => PollTimeout::NONE,
-            Some(left) => PollTimeout::try_from(left.as_millis() as u64 + 1).unwrap_or(PollTimeout::MAX),
-        };
-        let wake = self.shared.wake.as_fd();
-        // Without a socket the second place is the first one again.
-        let (fd, flags) = match (&self.link, socket) {
-            (Some(link), Some(flags)) => (link.fd(), flags),
-            _ => (wake, PollFlags::empty()),
-        };
-        let mut all = [PollFd::new(wake, PollFlags::POLLIN), PollFd::new(fd, flags)];
-        // An interrupted wait is a short one.
-        let _ = poll(&mut all, timeout);
-        self.shared.is_asleep.store(false, Ordering::SeqCst);
-        let [woken, ready] = all.map(|one| one.any().unwrap_or(false));
-        if woken {
-            let _ = self.shared.wake.read();
+    fn has_output(&self) -> bool {
+        !self.output.parts.is_empty() || self.link.as_ref().is_some_and(Link::wants_write)
+    }
+
+    /// Sends what is waiting, as far as it goes.
+    fn send_waiting(&mut self) -> io::Result<()> {
+        if self.link.is_none() {
+            return Ok(());
         }
-        ready
+        for slot in std::mem::take(&mut self.waiting) {
+            self.enqueue(slot);
+        }
+        self.send()
     }
 
     /// Puts the next piece of a request into the output.
@@ -461,7 +572,13 @@ impl Thread {
     }
 
     fn receive(&mut self) -> Result<(), Lost> {
+        let mut received = 0;
         loop {
+            if received >= TURN_BYTES {
+                // TLS may hold the rest, of which the socket tells nothing.
+                self.has_more = true;
+                return Ok(());
+            }
             let Some(link) = &mut self.link else { return Ok(()) };
             let (asked, read) = match self.expects {
                 Expects::Data { slot, at, left, is_last }
@@ -501,10 +618,7 @@ impl Thread {
             match read {
                 Ok(0) => return Err(Lost::Io(ErrorKind::UnexpectedEof.into())),
                 Ok(count) => {
-                    self.heard_at = Instant::now();
-                    if std::mem::take(&mut self.is_silent) {
-                        tracing::warn!("{}: it answers again", self.remote.name);
-                    }
+                    received += count;
                     self.understand()?;
                     // What has come meanwhile is told by the next poll. TLS may hold more than the socket tells.
                     if count < asked && !self.link.as_ref().is_some_and(Link::is_tls) {
@@ -572,12 +686,17 @@ impl Thread {
         let Some(flight) = self.flights.get(slot) else { return Ok(()) };
         let piece = flight.piece(&export);
         let reads = piece.command == Command::Read;
+        // A server may cut its reply into parts, but not for ever.
+        flight.chunks += 1;
+        if flight.chunks > CHUNKS_MIN + piece.length / CHUNK_BYTES_MIN {
+            return Err(Protocol::Unfit("too many parts").into());
+        }
         match head {
             Head::Simple { error: 0, .. } if reads && export.is_structured => {
                 Err(Protocol::Unfit("a simple reply with data after structured ones were agreed").into())
             }
             Head::Simple { error: 0, .. } if reads => {
-                flight.got_bytes = piece.length;
+                flight.covered.insert(0, piece.length);
                 self.expects = Expects::Data { slot, at: 0, left: piece.length, is_last: true };
                 Ok(())
             }
@@ -624,7 +743,9 @@ impl Thread {
         if piece.length - at < length {
             return Err(Protocol::Unfit("data outside the range that was asked for"));
         }
-        flight.got_bytes = flight.got_bytes.saturating_add(length);
+        if !flight.cover(at, length) {
+            return Err(Protocol::Unfit("the same bytes twice"));
+        }
         Ok(at)
     }
 
@@ -674,7 +795,7 @@ impl Thread {
         }
         match &flight.error {
             Some((errno::ESHUTDOWN, _)) => return Err(Lost::Closing),
-            None if piece.command == Command::Read && flight.got_bytes != piece.length => {
+            None if piece.command == Command::Read && !flight.is_covered(piece.length) => {
                 return Err(Protocol::Unfit("another number of bytes than were asked for").into());
             }
             _ => {}
@@ -683,6 +804,11 @@ impl Thread {
             let seconds = down.since.elapsed().as_secs_f64();
             tracing::warn!("{}: the connection is back after {seconds:.1} s", remote.name);
         }
+        self.heard_at = Instant::now();
+        if std::mem::take(&mut self.is_silent) {
+            tracing::warn!("{}: it answers again", remote.name);
+        }
+        let Some(flight) = self.flights.get(slot) else { return Ok(()) };
         if flight.advance(&remote.export) {
             self.waiting.push(slot);
             return Ok(());
@@ -742,8 +868,14 @@ impl Thread {
         let down =
             self.down.get_or_insert(Down { since: Instant::now(), reason: String::new(), is_over: false });
         down.reason = reason;
-        self.retry_at =
-            Instant::now() + if down.since.elapsed() < RETRY.0 { Duration::ZERO } else { self.retry_after };
+        // A server that ends each connection at once would be asked without a pause.
+        let now = Instant::now();
+        if self.linked_at.elapsed() < SHORT {
+            self.retry_at = now + self.retry_after;
+            self.retry_after = (self.retry_after * 2).min(RETRY.1);
+        } else {
+            (self.retry_at, self.retry_after) = (now, RETRY.0);
+        }
     }
 
     /// Tries to connect, if it is time.
@@ -751,14 +883,19 @@ impl Thread {
         if Instant::now() < self.retry_at {
             return;
         }
-        let outcome = self.remote.server.connect().map_err(|error| error.to_string());
+        // Requests that are held end in time, whatever the server does meanwhile.
+        let left = self
+            .down
+            .as_ref()
+            .map_or(self.remote.hold, |down| self.remote.hold.saturating_sub(down.since.elapsed()));
+        let outcome = self.remote.server.connect(left.max(RETRY.1)).map_err(|error| error.to_string());
         let outcome = outcome.and_then(|(link, export)| {
             if export == self.remote.export { Ok(link) } else { Err(changed(&self.remote.export, &export)) }
         });
         match outcome {
             Ok(link) => {
                 self.link = Some(link);
-                self.retry_after = RETRY.0;
+                self.linked_at = Instant::now();
                 self.heard_at = Instant::now();
                 self.is_silent = false;
                 // With requests to send, their answers say whether the connection is of use.
@@ -809,8 +946,9 @@ impl Thread {
     }
 
     /// Ends the connection.
-    fn leave(mut self) {
-        if self.link.is_some() {
+    fn leave(&mut self) {
+        // Behind data of which a part is sent it would be taken for the rest.
+        if self.link.is_some() && self.output.parts.is_empty() {
             wire::request(Command::Disconnect, 0, 0, 0, self.output.tail());
             // The server takes an end without it for a failure; nothing depends on it.
             let _ = self.send();

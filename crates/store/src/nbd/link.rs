@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nbd::negotiate::{self, Query};
 use nbd::{Address, Export, NegotiateError, Place};
@@ -18,8 +18,8 @@ use thiserror::Error;
 
 /// Longest time for a connection to be established.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
-/// Longest time for one answer during the negotiation.
-const NEGOTIATE_TIME: Duration = Duration::from_secs(5);
+/// Longest time for the negotiation: some servers open what is behind an export only then.
+pub(super) const NEGOTIATE_TIME: Duration = Duration::from_secs(10);
 /// After this long without an acknowledgement of what was sent, or of a probe, TCP gives a connection up.
 const USER_TIME: Duration = Duration::from_secs(15);
 
@@ -59,27 +59,28 @@ impl Server {
         Ok(Self { address: address.clone(), places, tls: tls.map_err(LinkError::Tls)? })
     }
 
-    /// Connects and negotiates.
-    pub(super) fn connect(&self) -> Result<(Link, Export), LinkError> {
-        let mut socket = match &self.address.place {
+    /// Connects and negotiates, within a time for each.
+    pub(super) fn connect(&self, time: Duration) -> Result<(Link, Export), LinkError> {
+        let socket = match &self.address.place {
             Place::Unix(path) => Socket::Unix(unix(path).map_err(LinkError::Connect)?),
-            Place::Tcp(..) => Socket::Tcp(tcp(&self.places).map_err(LinkError::Connect)?),
+            Place::Tcp(..) => Socket::Tcp(tcp(&self.places, time).map_err(LinkError::Connect)?),
         };
-        socket.set_blocking(Some(NEGOTIATE_TIME)).map_err(LinkError::Connect)?;
+        let time = time.min(NEGOTIATE_TIME);
         let query = Query { export: &self.address.export };
-        negotiate::greet(&mut socket)?;
+        let mut stream = Timed { socket: &socket, time, until: Instant::now() + time };
+        negotiate::greet(&mut stream)?;
         let (link, export) = match &self.tls {
             None => {
-                let export = negotiate::choose(&mut socket, &query)?;
-                (Link { socket, tls: None }, export)
+                let export = negotiate::choose(&mut stream, &query)?;
+                (Link { socket: Arc::new(socket), tls: None }, export)
             }
             Some((config, name)) => {
-                negotiate::start_tls(&mut socket)?;
+                negotiate::start_tls(&mut stream)?;
                 let mut tls = ClientConnection::new(Arc::clone(config), name.clone())
                     .map_err(|error| LinkError::Tls(error.to_string()))?;
-                let export = negotiate::choose(&mut rustls::Stream::new(&mut tls, &mut socket), &query)
+                let export = negotiate::choose(&mut rustls::Stream::new(&mut tls, &mut stream), &query)
                     .map_err(explained)?;
-                (Link { socket, tls: Some(Box::new(tls)) }, export)
+                (Link { socket: Arc::new(socket), tls: Some(Box::new(tls)) }, export)
             }
         };
         link.socket.set_blocking(None).map_err(LinkError::Connect)?;
@@ -99,10 +100,10 @@ fn explained(error: NegotiateError) -> LinkError {
     error.into()
 }
 
-fn tcp(places: &[SocketAddr]) -> io::Result<TcpStream> {
+fn tcp(places: &[SocketAddr], time: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for place in places {
-        match TcpStream::connect_timeout(place, CONNECT_TIME) {
+        match TcpStream::connect_timeout(place, time.min(CONNECT_TIME)) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 setsockopt(&stream, sockopt::TcpUserTimeout, &(USER_TIME.as_millis() as u32))?;
@@ -169,7 +170,8 @@ fn tls(folder: Option<&Path>, host: &str) -> Result<(Arc<ClientConfig>, ServerNa
     Ok((Arc::new(config), name))
 }
 
-enum Socket {
+/// The socket of a connection.
+pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -192,21 +194,69 @@ impl Socket {
     }
 }
 
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
         }
     }
 }
 
-impl Write for Socket {
+impl Read for &Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => (&*stream).read(buffer),
+            Socket::Unix(stream) => (&*stream).read(buffer),
+        }
+    }
+}
+
+impl Write for &Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
+            Socket::Tcp(stream) => (&*stream).write(bytes),
+            Socket::Unix(stream) => (&*stream).write(bytes),
         }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A socket whose calls wait until a time, all together: a server may not gain time by an answer in pieces.
+struct Timed<'a> {
+    socket: &'a Socket,
+    time: Duration,
+    until: Instant,
+}
+
+impl Timed<'_> {
+    fn wait<T>(&self, call: impl FnOnce(&Socket) -> io::Result<T>) -> io::Result<T> {
+        let late = || {
+            let seconds = self.time.as_secs_f64();
+            let reason =
+                format!("no answer within {seconds:.1} s; does the server run, and is it one of NBD?");
+            io::Error::new(ErrorKind::TimedOut, reason)
+        };
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late());
+        }
+        self.socket.set_blocking(Some(left))?;
+        call(self.socket).map_err(|error| if error.kind() == ErrorKind::WouldBlock { late() } else { error })
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.wait(|mut socket| socket.read(buffer))
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.wait(|mut socket| socket.write(bytes))
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
@@ -215,16 +265,14 @@ impl Write for Socket {
 
 /// A negotiated connection, whose calls do not wait.
 pub(super) struct Link {
-    socket: Socket,
+    socket: Arc<Socket>,
     tls: Option<Box<ClientConnection>>,
 }
 
 impl Link {
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        match &self.socket {
-            Socket::Tcp(stream) => stream.as_fd(),
-            Socket::Unix(stream) => stream.as_fd(),
-        }
+    /// The socket, for others to wait for.
+    pub(super) fn socket(&self) -> Arc<Socket> {
+        Arc::clone(&self.socket)
     }
 
     pub(super) fn is_tls(&self) -> bool {
@@ -238,13 +286,13 @@ impl Link {
 
     /// Reads what is there; `WouldBlock` if nothing is, 0 at the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return self.socket.read(buffer) };
+        let Some(tls) = &mut self.tls else { return (&*self.socket).read(buffer) };
         loop {
             match tls.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            if tls.read_tls(&mut self.socket)? == 0 {
+            if tls.read_tls(&mut &*self.socket)? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             tls.process_new_packets().map_err(io::Error::other)?;
@@ -254,7 +302,7 @@ impl Link {
     /// Writes as much as goes; `WouldBlock` if nothing does.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.tls.is_none() {
-            return self.socket.write(bytes);
+            return (&*self.socket).write(bytes);
         }
         self.flush()?;
         let written = self.tls.as_mut().map_or(Ok(0), |tls| tls.writer().write(bytes))?;
@@ -269,7 +317,7 @@ impl Link {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         while tls.wants_write() {
-            tls.write_tls(&mut self.socket)?;
+            tls.write_tls(&mut &*self.socket)?;
         }
         Ok(())
     }

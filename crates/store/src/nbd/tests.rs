@@ -10,6 +10,7 @@ use std::time::Instant;
 use ::nbd::Place;
 use ::nbd::wire::REQUEST_BYTES;
 
+use super::line::{Output, PART_BYTES, Part};
 use super::*;
 use crate::Buffer;
 
@@ -246,7 +247,17 @@ fn structured_replies_come_in_any_order_and_in_parts() {
 #[test]
 fn a_server_that_breaks_the_protocol_harms_nothing() {
     type Wrong = fn(&mut Peer, Heard);
-    let structured: [(Wrong, bool); 11] = [
+    let structured: [(Wrong, bool); 13] = [
+        // The same half twice; and parts without end.
+        (
+            |peer, heard| {
+                let half = [&heard.offset.to_be_bytes()[..], &[0; 256]].concat();
+                peer.chunk(false, 1, heard.cookie, &half);
+                peer.chunk(true, 1, heard.cookie, &half);
+            },
+            true,
+        ),
+        (|peer, heard| (0..200).for_each(|_| peer.chunk(false, 0, heard.cookie, &[])), true),
         (|peer, heard| peer.simple(heard.cookie + 1, 0, &[0; 512]), false),
         (|peer, heard| peer.simple(heard.cookie | 1 << 40, 0, &[0; 512]), false),
         (|peer, _| peer.0.write_all(&[0; 64]).unwrap(), false),
@@ -410,4 +421,73 @@ fn a_read_can_be_cancelled_and_a_write_only_before_it_is_sent() {
     let mut there = [0; 512];
     store.read_at(0, &mut there).unwrap();
     assert_eq!(there, [5; 512]);
+}
+
+/// The server answers the negotiation byte by byte: requests are held no longer for that.
+#[test]
+fn a_server_gains_no_time_by_answering_slowly() {
+    let server = Script::new(|number, mut peer| {
+        if number == 0 {
+            peer.negotiate(SIZE, ALL, false);
+            return;
+        }
+        for byte in b"NBDMAGICIHAVEOPT\0\x03".iter().cycle() {
+            std::thread::sleep(Duration::from_millis(200));
+            if peer.0.write_all(&[*byte]).is_err() {
+                return;
+            }
+        }
+    });
+    let store = server.open(held(1000)).unwrap();
+    let begun = Instant::now();
+    let error = store.read_at(0, &mut [0; 512]).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::TimedOut { reason, .. } if reason.contains("no answer within")),
+        "{error}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+/// A backlog that never empties does not keep what was sent.
+#[test]
+fn what_was_sent_takes_no_memory() {
+    let mut output = Output::default();
+    for _ in 0..1000 {
+        output.tail().extend_from_slice(&[0; 4096]);
+        // Half of it is sent at a time.
+        let front = match output.parts.front() {
+            Some(Part::Bytes(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        output.sent += 4000;
+        if output.sent >= front {
+            output.parts.pop_front();
+            output.sent -= front;
+        }
+        let kept: usize =
+            output.parts.iter().map(|part| if let Part::Bytes(bytes) = part { bytes.len() } else { 0 }).sum();
+        assert!(kept <= 1000 * 96 + 3 * PART_BYTES, "{kept}");
+    }
+    assert!(output.parts.len() < 8, "{}", output.parts.len());
+}
+
+/// A closed disk leaves neither a thread nor a connection behind: of a server that negotiates, floods, or answers nothing.
+#[test]
+fn a_closed_disk_leaves_nothing_behind() {
+    let server = Script::new(|_, mut peer| {
+        peer.negotiate(SIZE, ALL | 1 << 8, false);
+        std::thread::spawn(move || while peer.hear().is_some() {});
+    });
+    let store = server.open(NbdOptions { connections: 4, ..held(300) }).unwrap();
+    let (done, ends) = mpsc::channel();
+    let request = Request::Write { offset: 0, data: Buffer::new(512), is_stable: false };
+    store.begin(request, Box::new(move |ended| done.send(ended.outcome).unwrap()));
+    let threads: Vec<_> = store.lines.iter().map(Line::watch).collect();
+    drop(store);
+    assert!(matches!(ends.recv_timeout(Duration::from_secs(5)), Ok(Err(StoreError::TimedOut { .. }))));
+    let until = Instant::now() + Duration::from_secs(5);
+    while threads.iter().any(|thread| thread.strong_count() > 0) {
+        assert!(Instant::now() < until, "a thread is left");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
