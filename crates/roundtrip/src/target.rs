@@ -315,6 +315,9 @@ fn serve(args: &TargetArgs) -> Result<ExitCode, Failure> {
             tracing::info!(target: "audit", sessions = target.sessions(), "drained");
             break;
         }
+        if let Err(error) = operator.served.follow_sizes(&target, LOG_OUT_PATIENCE) {
+            tracing::error!("{error:#}; the disk is served with its old size");
+        }
         if hangup.swap(false, Ordering::Relaxed) {
             notify.reloading();
             // An invalid file has no effect on the running target.

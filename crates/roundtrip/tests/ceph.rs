@@ -101,13 +101,18 @@ fn a_cluster_that_stands_still_is_waited_for() {
     let mut target = serve(&disk);
     let mut session = open(&target);
     for round in 1..=3 {
-        cluster.signal_store(Signal::SIGSTOP);
+        common::stand_still(cluster.store.id());
         std::thread::scope(|scope| {
-            let writing = scope.spawn(|| session.write(WRITE, &[round; 512]).unwrap().status);
+            let writing = scope.spawn(|| {
+                let begun = Instant::now();
+                let reply = session.write(WRITE, &[round; 512]).unwrap();
+                (reply.status, reply.sense, begun.elapsed())
+            });
             std::thread::sleep(Duration::from_secs(1));
-            assert!(!writing.is_finished());
             cluster.signal_store(Signal::SIGCONT);
-            assert_eq!(writing.join().unwrap(), 0);
+            let (status, sense, time) = writing.join().unwrap();
+            assert_eq!(status, 0, "round {round}: {sense:x?}");
+            assert!(time >= Duration::from_millis(900), "round {round}: {time:?}");
         });
         cluster.restart_monitor();
         assert_eq!(session.command(READ, Direction::In(512)).unwrap().data, [round; 512]);
@@ -187,4 +192,44 @@ fn refuses_what_cannot_be_served() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("connects to every monitor"), "{text}");
+}
+
+/// An image that is resized by Ceph's own tool: initiators are told, and use what is new.
+#[test]
+#[ignore = "needs Ceph: make test-ceph"]
+fn a_size_that_changes_is_told() {
+    let cluster = cluster();
+    let disk = cluster.image("grows", 8);
+    let target = serve(&disk);
+    let mut session = open(&target);
+    let blocks = |session: &mut Session| {
+        let mut cdb = [0; 16];
+        cdb[0] = 0x25;
+        let data = session.command(cdb, Direction::In(8)).unwrap().data;
+        u64::from(u32::from_be_bytes(data[..4].try_into().unwrap())) + 1
+    };
+    assert_eq!(blocks(&mut session), 16384);
+    for (size, now) in [("16", 32768), ("12", 24576)] {
+        cluster.rbd(&["resize", "--size", size, "--allow-shrink", "rbd/grows"]);
+        let until = Instant::now() + Duration::from_secs(10);
+        let reply = loop {
+            let reply = session.command([0; 16], Direction::None).unwrap();
+            if reply.status != 0 {
+                break reply;
+            }
+            assert!(Instant::now() < until, "nobody was told");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(
+            (reply.sense[2] & 15, reply.sense[12], reply.sense[13]),
+            (6, 0x2a, 9),
+            "CAPACITY DATA HAS CHANGED"
+        );
+        assert_eq!(blocks(&mut session), now);
+    }
+    let mut last = WRITE;
+    last[2..6].copy_from_slice(&24575_u32.to_be_bytes());
+    assert_eq!(session.write(last, &[5; 512]).unwrap().status, 0);
+    last[2..6].copy_from_slice(&24576_u32.to_be_bytes());
+    assert_eq!(session.write(last, &[5; 512]).unwrap().sense[12], 0x21, "LBA OUT OF RANGE");
 }

@@ -141,7 +141,7 @@ fn a_server_that_stands_still_is_waited_for() {
     let server = Server::nbdkit(folder.path(), &["memory", "1M"]);
     let target = Target::start(&["--lun", &format!("0={},hold=100ms", server.disk(""))]);
     let mut session = open(&target);
-    server.signal(Signal::SIGSTOP);
+    common::stand_still(server.id());
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| session.write(WRITE, &[7; 512]).unwrap().status);
         std::thread::sleep(Duration::from_secs(1));

@@ -6,6 +6,7 @@ mod library;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::operation::Operation;
 use crate::request::{Done, Ended, Ticket, wait_for};
@@ -30,7 +31,6 @@ const MAPPED_BYTES: u64 = 1 << 30;
 pub struct RbdStore {
     opened: Arc<Opened>,
     name: String,
-    size_bytes: u64,
     is_read_only: bool,
     is_shared: bool,
     identity: Option<String>,
@@ -78,14 +78,15 @@ impl RbdStore {
             read_only: is_read_only,
         })
         .map_err(failed)?;
-        let size_bytes = opened.size().map_err(failed)?;
+        let opened = Arc::new(opened);
+        opened.watch().map_err(failed)?;
         // A snapshot has the id of its image.
         let identity = opened.identity().map(|identity| match &address.snapshot {
             Some(snapshot) => format!("{identity}@{snapshot}"),
             None => identity,
         });
         let is_shared = how.shared;
-        Ok(Self { opened: Arc::new(opened), name, size_bytes, is_read_only, is_shared, identity })
+        Ok(Self { opened, name, is_read_only, is_shared, identity })
     }
 
     fn ask(&self, request: Request) -> Result<Option<crate::Buffer>, StoreError> {
@@ -106,7 +107,7 @@ impl Store for RbdStore {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.opened.size_bytes.load(Ordering::Relaxed)
     }
 
     fn is_read_only(&self) -> bool {
@@ -169,7 +170,7 @@ impl Store for RbdStore {
 
     fn begin(&self, request: Request, done: Done) -> Ticket {
         let (offset, length) = request.place();
-        let refused = match check_range(offset, length as usize, self.size_bytes) {
+        let refused = match check_range(offset, length as usize, self.size_bytes()) {
             Ok(()) if self.is_read_only && request.writes() => Err(StoreError::ReadOnly),
             Ok(()) if !self.takes(&request) => Err(StoreError::NoSteps(self.kind())),
             checked => checked,
@@ -193,7 +194,7 @@ impl Store for RbdStore {
     }
 
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
-        let length = self.size_bytes.saturating_sub(offset).min(MAPPED_BYTES);
+        let length = self.size_bytes().saturating_sub(offset).min(MAPPED_BYTES);
         match self.opened.first_extent(offset, length) {
             _ if length == 0 => (true, 0),
             Ok(None) => (false, length),

@@ -105,6 +105,16 @@ impl OpenDisks {
         self.0.is_empty()
     }
 
+    /// Returns the sizes of the stores now, bytes: some change without being asked to.
+    pub(crate) fn sizes(&self) -> Vec<(DiskKey, u64)> {
+        self.0.iter().map(|(key, disk)| (key.clone(), disk.store.size_bytes())).collect()
+    }
+
+    /// Returns the disks as a target's configuration.
+    pub(crate) fn configs(&self) -> Vec<(DiskKey, LunConfig)> {
+        configs(&self.0)
+    }
+
     /// Returns the statistics of disks with a `stats` layer.
     pub fn statistics(&self) -> Vec<(DiskKey, Vec<Passed>)> {
         let all = self.0.iter().map(|(key, disk)| (key.clone(), disk.store.statistics()));

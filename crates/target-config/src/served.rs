@@ -14,6 +14,8 @@ pub struct Served {
     /// The open disks.
     pub disks: OpenDisks,
     file: TargetFile,
+    /// The sizes of the disks as initiators know them, bytes.
+    sizes: Vec<(DiskKey, u64)>,
 }
 
 /// Returns the targets of a file with these open disks.
@@ -32,7 +34,8 @@ impl Served {
     /// Creates the state of a target that was started with a file.
     #[must_use]
     pub fn new(file: TargetFile, disks: OpenDisks) -> Self {
-        Self { disks, file }
+        let sizes = disks.sizes();
+        Self { disks, file, sizes }
     }
 
     /// Returns the settings in force.
@@ -77,7 +80,25 @@ impl Served {
             Ok(target.set_nodes(&nodes(settings, disks), patience)?)
         })?;
         self.file = file;
+        self.sizes = self.disks.sizes();
         Ok(())
+    }
+
+    /// Tells initiators of disks whose stores have another size than before, as images of a cluster may have at any time.
+    ///
+    /// # Errors
+    /// When a disk cannot have its new size; it is served with the old one.
+    pub fn follow_sizes(&mut self, target: &RunningTarget, patience: Duration) -> anyhow::Result<()> {
+        let now = self.disks.sizes();
+        if now == self.sizes {
+            return Ok(());
+        }
+        for ((key, after), (_, before)) in now.iter().zip(&self.sizes).filter(|(now, before)| now != before) {
+            tracing::warn!("{key}: its store has {after} bytes now, and had {before}");
+        }
+        // Once, also when it fails.
+        self.sizes = now;
+        Ok(target.set_nodes(&nodes(&self.file, &self.disks.configs()), patience)?)
     }
 
     /// Checks that only settings differ that can change while the target runs, and that masks name disks.

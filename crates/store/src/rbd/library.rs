@@ -4,7 +4,8 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use libloading::Library;
 use parking_lot::Mutex;
@@ -15,6 +16,8 @@ type Image = *mut c_void;
 pub(super) type Completion = *mut c_void;
 /// What a completion calls.
 pub(super) type Complete = unsafe extern "C" fn(Completion, *mut c_void);
+/// What is called when the header of an image has changed.
+type Update = unsafe extern "C" fn(*mut c_void);
 /// What is called for each extent of a difference: offset, length, whether it exists, argument.
 type Each = unsafe extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
 
@@ -73,6 +76,8 @@ functions! {
     librbd: fn rbd_aio_write_zeroes(Image, u64, usize, Completion, c_int, c_int) -> c_int;
     librbd: fn rbd_aio_compare_and_write(Image, u64, usize, *const c_char, *const c_char, Completion, *mut u64, c_int) -> isize;
     librbd: fn rbd_aio_flush(Image, Completion) -> c_int;
+    librbd: fn rbd_update_watch(Image, *mut u64, Update, *mut c_void) -> c_int;
+    librbd: fn rbd_update_unwatch(Image, u64) -> c_int;
 }
 
 impl Api {
@@ -96,6 +101,10 @@ pub(super) struct Opened {
     cluster: Cluster,
     context: Context,
     pub(super) image: Image,
+    /// The last known size, bytes.
+    pub(super) size_bytes: AtomicU64,
+    /// The watch, and what its callback gets.
+    watch: Mutex<Option<(u64, Box<Weak<Opened>>)>>,
 }
 
 // SAFETY: librados and librbd say that their handles may be used by any thread at the same time.
@@ -135,8 +144,14 @@ impl Opened {
             (text(how.conf)?, text(how.id)?, text(how.pool)?, text(how.namespace)?);
         let (name, snapshot) = (text(how.image)?, how.snapshot.map(text).transpose()?);
         // Dropped on each way out with what it has by then.
-        let mut opened =
-            Self { api: Arc::clone(&api), cluster: null_mut(), context: null_mut(), image: null_mut() };
+        let mut opened = Self {
+            api: Arc::clone(&api),
+            cluster: null_mut(),
+            context: null_mut(),
+            image: null_mut(),
+            size_bytes: AtomicU64::new(0),
+            watch: Mutex::new(None),
+        };
         // SAFETY: the texts live through the calls, the handles are those of the calls before, and the results are written to places
         // of their types.
         unsafe {
@@ -174,11 +189,38 @@ impl Opened {
     }
 
     /// Its size, bytes.
-    pub(super) fn size(&self) -> Result<u64, String> {
+    fn size(&self) -> Result<u64, String> {
         let mut size = 0;
         // SAFETY: the image is open, and the size is written to a place of its type.
         let result = unsafe { (self.api.rbd_get_size)(self.image, &raw mut size) };
         check(|| "its size".to_owned(), result).map(|()| size)
+    }
+
+    /// Asks for the size, and again whenever the image changes.
+    pub(super) fn watch(self: &Arc<Self>) -> Result<(), String> {
+        unsafe extern "C" fn changed(argument: *mut c_void) {
+            // SAFETY: the argument is what was given with the watch, and is freed after the watch has ended.
+            let opened = unsafe { &*argument.cast::<Weak<Opened>>() };
+            let Some(opened) = opened.upgrade() else { return };
+            // The library calls this on the thread that it needs to answer: the size is asked for on another one.
+            let asked =
+                std::thread::Builder::new().name("rbd size".to_owned()).spawn(move || match opened.size() {
+                    Ok(size) => opened.size_bytes.store(size, Ordering::Relaxed),
+                    Err(error) => tracing::warn!("an image has changed, and its size is not known: {error}"),
+                });
+            if let Err(error) = asked {
+                tracing::warn!("an image has changed, and its size is not asked for: {error}");
+            }
+        }
+        let argument = Box::new(Arc::downgrade(self));
+        let mut handle = 0;
+        let place = (&raw const *argument).cast_mut().cast();
+        // SAFETY: the image is open; the argument is kept until the watch has ended, and does not move.
+        let result = unsafe { (self.api.rbd_update_watch)(self.image, &raw mut handle, changed, place) };
+        check(|| "watching it".to_owned(), result)?;
+        *self.watch.lock() = Some((handle, argument));
+        self.size_bytes.store(self.size()?, Ordering::Relaxed);
+        Ok(())
     }
 
     /// A name of the image that no other one has: of cluster, pool and image.
@@ -239,6 +281,10 @@ impl Drop for Opened {
     fn drop(&mut self) {
         // SAFETY: each handle is open or null, and nothing uses it any more: whoever has a request in flight has a reference.
         unsafe {
+            if let Some((handle, argument)) = self.watch.get_mut().take() {
+                (self.api.rbd_update_unwatch)(self.image, handle);
+                drop(argument);
+            }
             if !self.image.is_null() {
                 (self.api.rbd_close)(self.image);
             }
