@@ -17,7 +17,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 
 use super::flight::{Ask, Flight};
-use super::link::{Link, Server, Socket};
+use super::link::{Link, NEGOTIATE_TIME, Server, Socket};
 use crate::StoreError;
 
 /// Bytes that are received at once.
@@ -883,12 +883,14 @@ impl State {
         if Instant::now() < self.retry_at {
             return;
         }
-        // Requests that are held end in time, whatever the server does meanwhile.
-        let left = self
-            .down
-            .as_ref()
-            .map_or(self.remote.hold, |down| self.remote.hold.saturating_sub(down.since.elapsed()));
-        let outcome = self.remote.server.connect(left.max(RETRY.1)).map_err(|error| error.to_string());
+        // Requests that are held end in time, whatever the server does meanwhile. When none is held any more, a server that needs
+        // long for its negotiation gets its time.
+        let hold = self.remote.hold;
+        let time = match &self.down {
+            Some(down) if !down.is_over => hold.saturating_sub(down.since.elapsed()).max(RETRY.1),
+            _ => NEGOTIATE_TIME,
+        };
+        let outcome = self.remote.server.connect(time).map_err(|error| error.to_string());
         let outcome = outcome.and_then(|(link, export)| {
             if export == self.remote.export { Ok(link) } else { Err(changed(&self.remote.export, &export)) }
         });

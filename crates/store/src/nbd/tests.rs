@@ -118,7 +118,9 @@ impl Script {
         let listener = UnixListener::bind(folder.path().join("s")).unwrap();
         let thread = std::thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
-                serve(number, Peer(stream.unwrap()));
+                // A client that has gone ends its own connection alone.
+                let serving = || serve(number, Peer(stream.unwrap()));
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(serving));
             }
         });
         Self { folder, _thread: thread }
@@ -490,4 +492,29 @@ fn a_closed_disk_leaves_nothing_behind() {
         assert!(Instant::now() < until, "a thread is left");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// A server that needs longer for its negotiation than requests are held is back some time.
+#[test]
+fn a_server_that_opens_slowly_comes_back() {
+    let server = Script::new(|number, mut peer| {
+        if number > 0 {
+            std::thread::sleep(Duration::from_millis(800));
+        }
+        peer.negotiate(SIZE, ALL, false);
+        // The first connection ends at once.
+        while number > 0 {
+            let Some((heard, _)) = peer.hear() else { return };
+            peer.simple(heard.cookie, 0, &[6; 512]);
+        }
+    });
+    let store = server.open(held(200)).unwrap();
+    assert!(store.read_at(0, &mut [0; 512]).is_err());
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut there = [0; 512];
+    while store.read_at(0, &mut there).is_err() {
+        assert!(Instant::now() < until, "it never comes back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(there, [6; 512]);
 }
