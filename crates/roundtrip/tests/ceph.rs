@@ -233,3 +233,38 @@ fn a_size_that_changes_is_told() {
     last[2..6].copy_from_slice(&24576_u32.to_be_bytes());
     assert_eq!(session.write(last, &[5; 512]).unwrap().sense[12], 0x21, "LBA OUT OF RANGE");
 }
+
+/// A target that was fenced (another gateway has put its client on the cluster's blocklist) writes nothing more, says that its path is
+/// in standby, and does not accuse the medium.
+#[test]
+#[ignore = "needs Ceph: make test-ceph"]
+fn a_fenced_target_writes_nothing_and_points_to_the_other_path() {
+    let cluster = cluster();
+    let disk = cluster.image("fenced", 4);
+    let (target, other) = (serve(&disk), serve(&disk));
+    let mut session = open(&target);
+    assert_eq!(session.write(WRITE, &[1; 512]).unwrap().status, 0);
+    drop(other);
+    let status = cluster.rbd_says(&["status", "rbd/fenced"]);
+    let watcher =
+        status.split_whitespace().find_map(|word| word.strip_prefix("watcher=")).expect(&status).to_owned();
+    cluster.ceph(&["osd", "blocklist", "add", &watcher]);
+    let until = Instant::now() + Duration::from_secs(20);
+    let sense = loop {
+        let reply = session.write(WRITE, &[2; 512]).unwrap();
+        if reply.status != 0 {
+            break (reply.sense[2] & 15, reply.sense[12], reply.sense[13]);
+        }
+        assert!(Instant::now() < until, "it still writes");
+    };
+    assert_eq!(sense, (2, 4, 0x0b));
+    // Nothing of what failed is there.
+    let next = serve(&disk);
+    let mut there = open(&next);
+    let before = there.command(READ, Direction::In(512)).unwrap().data;
+    assert_eq!(there.write(WRITE, &[3; 512]).unwrap().status, 0);
+    let reply = session.write(WRITE, &[4; 512]).unwrap();
+    assert_eq!((reply.status, reply.sense[2] & 15), (2, 2));
+    assert_eq!(there.command(READ, Direction::In(512)).unwrap().data, [3; 512]);
+    assert!(before == [1; 512] || before == [2; 512]);
+}

@@ -87,6 +87,12 @@ impl Cluster {
         run(limited("rbd").arg("-c").arg(self.conf()).args(arguments));
     }
 
+    /// Runs `rbd`, and returns what it says.
+    pub fn rbd_says(&self, arguments: &[&str]) -> String {
+        let output = limited("rbd").arg("-c").arg(self.conf()).args(arguments).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// Runs `ceph`, and returns what it says.
     pub fn ceph(&self, arguments: &[&str]) -> String {
         ask(self.conf().to_str().unwrap(), arguments).unwrap_or_else(|| panic!("ceph {arguments:?}"))
