@@ -503,8 +503,10 @@ fn a_server_that_opens_slowly_comes_back() {
         }
         peer.negotiate(SIZE, ALL, false);
         // The first connection ends at once.
-        while number > 0 {
-            let Some((heard, _)) = peer.hear() else { return };
+        if number == 0 {
+            return;
+        }
+        while let Some((heard, _)) = peer.hear() {
             peer.simple(heard.cookie, 0, &[6; 512]);
         }
     });

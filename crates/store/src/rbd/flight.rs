@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "a C library keeps the request, and gives it back to a callback")]
 
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::panic::AssertUnwindSafe;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -90,9 +91,14 @@ impl Flight {
             (_, result) => Err(failed(name, result)),
         };
         done(Ended::new(outcome, request));
-        // The last user closes the image, which waits for this thread: not here.
-        if Arc::strong_count(&opened) == 1 {
-            std::thread::spawn(move || drop(opened));
+        // The last user closes the image, which waits for this thread: not here. Of several that end at once, one is the last.
+        if let Some(last) = Arc::into_inner(opened) {
+            let last = ManuallyDrop::new(last);
+            let closing = std::thread::Builder::new().name("rbd close".to_owned());
+            // Where there is no thread for it, the image stays open.
+            if let Err(error) = closing.spawn(move || drop(ManuallyDrop::into_inner(last))) {
+                tracing::warn!("an image stays open, as no thread can close it: {error}");
+            }
         }
     }
 }
