@@ -246,7 +246,14 @@ fn rates_are_over_the_whole_capture() {
     let mut capturing = roundtrip();
     capturing.args(["capture", "--interface", "lo", "--port", port, "--duration", "3s", "--output"]);
     let child = capturing.arg(&capture).stderr(std::process::Stdio::null()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    // On a busy machine it takes its time until it listens: then it has a socket for packets.
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let listens = || std::fs::read_to_string("/proc/net/packet").unwrap().lines().count() > 1;
+    while !listens() {
+        assert!(std::time::Instant::now() < until, "nothing captures");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
     common::bench(&target.url(0), &["--runtime", "200ms", "--ramp", "0s", "--iodepth", "1"]);
     std::thread::sleep(std::time::Duration::from_secs(1));
     // Packets without an operation, a second after the last one.
