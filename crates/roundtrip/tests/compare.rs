@@ -248,7 +248,16 @@ fn rates_are_over_the_whole_capture() {
     let child = capturing.arg(&capture).stderr(std::process::Stdio::null()).spawn().unwrap();
     // On a busy machine it takes its time until it listens: then it has a socket for packets.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    let listens = || std::fs::read_to_string("/proc/net/packet").unwrap().lines().count() > 1;
+    let sockets = format!("/proc/{}/fd", child.id());
+    let listens = || {
+        let packets = std::fs::read_to_string("/proc/net/packet").unwrap();
+        let inodes: Vec<&str> =
+            packets.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect();
+        let links =
+            std::fs::read_dir(&sockets).unwrap().filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        let mut own = links.map(|link| link.to_string_lossy().into_owned());
+        own.any(|link| inodes.iter().any(|inode| link == format!("socket:[{inode}]")))
+    };
     while !listens() {
         assert!(std::time::Instant::now() < until, "nothing captures");
         std::thread::sleep(std::time::Duration::from_millis(10));
