@@ -116,6 +116,7 @@ bench: ## measure the target beside the TCP floor and tgt, its instructions, the
 	scripts/bench-instructions.sh
 	scripts/bench-analyze.sh
 	scripts/bench-http.sh
+	scripts/bench-remote-disks.py target/release/roundtrip
 	cargo run --release --locked -p tcpsim --example speed
 
 soak: ## everything at once for MINUTES=30: memory, threads, descriptors and latency have to stay flat

@@ -62,7 +62,8 @@ miri | mutants) ;;
 bench)
     pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3 tgtd:tgt tgtadm:tgt iscsi-perf:libiscsi-bin
         valgrind:valgrind taskset:util-linux nginx:nginx wrk:wrk ip:iproute2 tc:iproute2 ethtool:ethtool
-        nghttpd:nghttp2-server h2load:nghttp2-client redis-server:redis-server redis-benchmark:redis-tools)
+        nghttpd:nghttp2-server h2load:nghttp2-client redis-server:redis-server redis-benchmark:redis-tools
+        nbdkit:nbdkit qemu-img:qemu-utils fio:fio)
     ;;
 *) log "unknown purpose '$purpose'; use build, deb, musl, package, lint, run, test, test-ceph, test-linux, spark, perfetto, corpus, fuzz, miri, mutants or bench" && exit 2 ;;
 esac

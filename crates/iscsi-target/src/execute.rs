@@ -102,9 +102,9 @@ impl Table {
             Plan::MappedStatus { lun, offset_bytes, block_bytes, allocation } => {
                 let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
                 let from = Mapped { offset_bytes, block_bytes, allocation };
-                if unit.store.may_wait(Operation::Map)
-                    && let Some(job) = context.job(command, lun, false)
-                {
+                if unit.store.may_wait(Operation::Map) {
+                    // Its session may no longer use the unit.
+                    let Some(job) = context.job(command, lun, false) else { return CommandState::Over };
                     let jobs = &context.tasks.jobs;
                     let Some(share) = jobs.room(0).or_else(|| jobs.spare()) else {
                         context.connection.respond_status(command, status::BUSY, &[], 0, 0, context.out);
@@ -130,9 +130,8 @@ impl Table {
             }
             Plan::Flush { lun } => {
                 let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
-                if unit.store.may_wait(Operation::Flush)
-                    && let Some(job) = context.job(command, lun, false)
-                {
+                if unit.store.may_wait(Operation::Flush) {
+                    let Some(job) = context.job(command, lun, false) else { return CommandState::Over };
                     // On this thread it would hold up every other connection until the disk has answered.
                     let jobs = &context.tasks.jobs;
                     let Some(share) = jobs.room(0).or_else(|| jobs.spare()) else {

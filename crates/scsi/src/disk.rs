@@ -61,7 +61,7 @@ pub struct Disk {
     pub provisioning: Option<Provisioning>,
     /// Most bytes that its store compares and writes in one step, where others use the data too; `None` if only this target does.
     pub step_bytes: Option<u32>,
-    /// What transfers are best a multiple of, bytes.
+    /// Preferred length and alignment of transfers, bytes.
     pub best_bytes: Option<u32>,
     /// Logical blocks of a physical one, as a power of two: 3 for 512 bytes on 4096.
     pub physical_exponent: u8,

@@ -230,10 +230,11 @@ pub trait Store: Send + Sync {
 pub struct Limits {
     /// Bytes that are allocated together, for a store that allocates on write; `None` for one that cannot free memory.
     pub granularity_bytes: Option<u32>,
-    /// Most bytes that the store compares and writes in one step, within a multiple of them, for data that others use at the same
-    /// time. `None` if this target is their only user: it compares and writes any range under a lock of its own.
+    /// Longest range that the store compares and writes in one step, bytes; the range must not cross a multiple of this length. Set
+    /// for data that others use at the same time. `None` if this target is their only user: it compares and writes any range
+    /// under a lock of its own.
     pub step_bytes: Option<u32>,
-    /// What requests are best a multiple of, and best begin at a multiple of, bytes.
+    /// Preferred length and alignment of requests, bytes.
     pub best_bytes: Option<u32>,
 }
 
@@ -279,12 +280,12 @@ pub enum StoreError {
     #[error("a {0} store does not compare and write in one step")]
     NoSteps(&'static str),
     /// It did not answer in time; all, none or part of what was asked may have been done, or may be done later.
-    #[error("{name}: no answer for {seconds} s: {reason}")]
+    #[error("{name}: no answer for {time:?}: {reason}")]
     TimedOut {
         /// The store.
         name: String,
         /// How long was waited.
-        seconds: u64,
+        time: std::time::Duration,
         /// What is known of it.
         reason: String,
     },

@@ -938,12 +938,12 @@ impl State {
     }
 
     fn give_up(&mut self, reason: &str) {
-        let seconds = self.remote.hold.as_secs();
+        let time = self.remote.hold;
         self.waiting.clear();
         for slot in self.flights.used() {
             let Some(flight) = self.flights.remove(slot) else { continue };
             let (name, reason) = (self.remote.name.clone(), reason.to_owned());
-            flight.end(Err(StoreError::TimedOut { name, seconds, reason }));
+            flight.end(Err(StoreError::TimedOut { name, time, reason }));
         }
     }
 

@@ -157,7 +157,7 @@ impl Opened {
         unsafe {
             check(|| "rados_create".to_owned(), (api.rados_create)(&raw mut opened.cluster, id.as_ptr()))?;
             check(|| how.conf.to_owned(), (api.rados_conf_read_file)(opened.cluster, conf.as_ptr()))?;
-            // The target has a cache of its own nowhere else either; errors are told by their numbers; and connecting ends.
+            // No cache, so that an acknowledged write is stable; no messages on the terminal; and a limit for connecting.
             for (key, value) in [
                 (c"rbd_cache", c"false"),
                 (c"log_to_stderr", c"false"),
@@ -172,7 +172,7 @@ impl Opened {
                 || format!("no connection to the cluster as client.{}", how.id),
                 (api.rados_connect)(opened.cluster),
             )?;
-            // Only now are its monitors trusted to be slow.
+            // From here on slow monitors are waited for.
             let _ = (api.rados_conf_set)(opened.cluster, c"rados_mon_op_timeout".as_ptr(), c"0".as_ptr());
             let made = (api.rados_ioctx_create)(opened.cluster, pool.as_ptr(), &raw mut opened.context);
             check(|| format!("pool '{}'", how.pool), made)?;
