@@ -1,8 +1,11 @@
 //! `nbd:`, a disk of an NBD server: QEMU's disk images, and everything that nbdkit serves.
 
 mod flight;
+mod input;
 mod line;
 mod link;
+mod output;
+mod slots;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -10,18 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nbd::wire::{self, ChunkKind, Command, HEAD_BYTES_MAX, errno};
+use nbd::wire::{self, ChunkKind, Command, errno};
 use nbd::{Export, Head, Protocol};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 
 use super::flight::{Ask, Flight};
+use super::input::Input;
 use super::link::{Link, NEGOTIATE_TIME, Server, Socket};
+use super::output::{Output, Part};
+use super::slots::Slots;
 use crate::StoreError;
 
-/// Bytes that are received at once.
-const INPUT_BYTES: usize = 256 << 10;
 /// A payload of which so much is missing is received into its own memory.
 const DIRECT_BYTES: u32 = 32 << 10;
 /// Data that are longer are sent from their own memory.
@@ -29,8 +30,6 @@ const COPIED_BYTES: usize = 16 << 10;
 /// Parts of a reply, beside one for each so many bytes.
 const CHUNKS_MIN: u32 = 64;
 const CHUNK_BYTES_MIN: u32 = 64;
-/// A part of the output that is as long is appended to no more.
-pub(super) const PART_BYTES: usize = 64 << 10;
 /// Bytes that are received in a row before other work gets its turn.
 const TURN_BYTES: usize = 4 << 20;
 /// A connection that ends sooner is no success, and the next attempt waits.
@@ -176,122 +175,6 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         self.shared.post(|inbox| inbox.is_shut = true);
-    }
-}
-
-/// Requests by slot. The cookie on the wire is the slot with a number that changes with each use.
-#[derive(Default)]
-struct Slots {
-    all: Vec<(u32, Option<Flight>)>,
-    free: Vec<u32>,
-}
-
-impl Slots {
-    fn insert(&mut self, flight: Flight) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.all.push((0, None));
-            (self.all.len() - 1) as u32
-        });
-        self.all[slot as usize].1 = Some(flight);
-        slot
-    }
-
-    fn remove(&mut self, slot: u32) -> Option<Flight> {
-        let (uses, flight) = self.all.get_mut(slot as usize)?;
-        let flight = flight.take()?;
-        *uses = uses.wrapping_add(1);
-        self.free.push(slot);
-        Some(flight)
-    }
-
-    fn cookie(&self, slot: u32) -> u64 {
-        let uses = self.all.get(slot as usize).map_or(0, |(uses, _)| *uses);
-        u64::from(uses) << 32 | u64::from(slot)
-    }
-
-    fn get(&mut self, slot: u32) -> Option<&mut Flight> {
-        self.all.get_mut(slot as usize)?.1.as_mut()
-    }
-
-    /// The slot of a cookie that is in use.
-    fn slot(&self, cookie: u64) -> Option<u32> {
-        let slot = cookie as u32;
-        let (_, flight) = self.all.get(slot as usize)?;
-        (flight.is_some() && self.cookie(slot) == cookie).then_some(slot)
-    }
-
-    fn used(&self) -> Vec<u32> {
-        (0..).zip(&self.all).filter(|(_, (_, flight))| flight.is_some()).map(|(slot, _)| slot).collect()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.free.len() == self.all.len()
-    }
-}
-
-/// What is to be sent, in order.
-#[derive(Default)]
-pub(super) struct Output {
-    pub(super) parts: std::collections::VecDeque<Part>,
-    /// Bytes of the first part that are sent.
-    pub(super) sent: usize,
-}
-
-pub(super) enum Part {
-    Bytes(Vec<u8>),
-    /// The data of the piece in this slot.
-    Data(u32),
-}
-
-impl Output {
-    /// The bytes that others are appended to.
-    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
-        // A part is freed when all of it is sent: with a slow server one that is appended to without end never is.
-        let has_room = matches!(self.parts.back(), Some(Part::Bytes(bytes)) if bytes.len() < PART_BYTES);
-        if !has_room {
-            self.parts.push_back(Part::Bytes(Vec::new()));
-        }
-        match self.parts.back_mut() {
-            Some(Part::Bytes(bytes)) => bytes,
-            _ => unreachable!("it was appended"),
-        }
-    }
-
-    fn clear(&mut self) {
-        self.parts.clear();
-        self.sent = 0;
-    }
-}
-
-/// What was received and is not understood yet.
-struct Input {
-    bytes: Vec<u8>,
-    start: usize,
-    end: usize,
-}
-
-impl Input {
-    fn new() -> Self {
-        Self { bytes: vec![0; INPUT_BYTES], start: 0, end: 0 }
-    }
-
-    fn rest(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
-    }
-
-    fn take(&mut self, count: usize) {
-        self.start += count;
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-    }
-
-    /// Makes room for what is expected next, which is shorter than all the room.
-    fn compact(&mut self) {
-        if self.start > 0 && self.bytes.len() - self.end < HEAD_BYTES_MAX + wire::SMALL_BYTES_MAX as usize {
-            self.bytes.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
     }
 }
 

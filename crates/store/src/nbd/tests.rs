@@ -10,7 +10,7 @@ use std::time::Instant;
 use ::nbd::Place;
 use ::nbd::wire::REQUEST_BYTES;
 
-use super::line::{Output, PART_BYTES, Part};
+use super::output::{Output, PART_BYTES, Part};
 use super::*;
 use crate::Buffer;
 
